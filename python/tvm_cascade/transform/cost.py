@@ -10,7 +10,7 @@ threads and waits for them once.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import sympy as sp
@@ -210,9 +210,13 @@ class LoopCost:
     @property
     def ns(self) -> float:
         """Time on one core."""
-        traffic = traffic_ns([size_of(load.source) for load in self._folded_loads()], self.cpu)
+        multiplied = {s for c in self.products for s in self.layout.elements.lifts[c.symbol].free_symbols}
+        folded = {atom.symbol for atom in self.group.atoms.atoms.values()} - multiplied
+        traffic = traffic_ns([size_of(load.source) for load in self._loads(folded)], self.cpu)
         products = sum(map(self._producer_ns, self.producers)) + sum(map(self._product_ns, self.products))
-        products = overlapped_ns(products, sum(traffic_ns([size], self.cpu) for size in self._multiplied_bytes()))
+        operands = [load for producer in self.producers for load in loads_of(producer.element)]
+        operands = distinct([*self._loads(multiplied), *operands])
+        products = overlapped_ns(products, sum(traffic_ns([size_of(one.source)], self.cpu) for one in operands))
         arithmetic = (self._elements_ns() + self._folds_ns()) * self._guarded
         folds = overlapped_ns(arithmetic, traffic) if self._is_fetched_ahead else arithmetic + traffic
         return ((products + folds) * self.padding + self._state_ns()) * self.live + self._results_ns()
@@ -237,18 +241,10 @@ class LoopCost:
         tile = self.layout.tiling.tile
         return 1.0 if known is None or not known.known else known.share(tile, known.block(tile))
 
-    def _folded_loads(self) -> list[ir.TensorLoad]:
-        """Inputs that are read from memory for folds and temporaries; products count theirs themselves."""
-        multiplied = {s for c in self.products for s in self.layout.elements.lifts[c.symbol].free_symbols}
-        atoms = [a for a in self.group.atoms.atoms.values() if a.varies and a.symbol not in multiplied]
-        return distinct(load for a in atoms if not self._is_produced(a.expression) for load in loads_of(a.expression))
-
-    def _multiplied_bytes(self) -> list[int]:
-        """Of each operand of products that is read from memory."""
-        symbols = {s for c in self.products for s in self.layout.elements.lifts[c.symbol].free_symbols}
-        atoms = [a.expression for a in self.group.atoms.atoms.values() if a.varies and a.symbol in symbols]
-        read = [e for e in atoms if not self._is_produced(e)] + [producer.element for producer in self.producers]
-        return [size_of(load.source) for load in distinct(load for e in read for load in loads_of(e))]
+    def _loads(self, symbols: Set[sp.Symbol]) -> list[ir.TensorLoad]:
+        """What is read from memory for some symbols of elements, one load of each buffer."""
+        read = [a.expression for a in self.group.atoms.atoms.values() if a.varies and a.symbol in symbols]
+        return distinct(load for e in read if not self._is_produced(e) for load in loads_of(e))
 
     def _extent(self, var: tirx.Var) -> int:
         return _number(self.group.frame.extents[var])
@@ -339,9 +335,7 @@ class LoopCost:
 
     def _gathers(self, expression: sp.Expr) -> int:
         """Loads of an expression that are strided along the axis."""
-        atoms = [a.expression for a in self.group.atoms.atoms.values() if a.symbol in expression.free_symbols]
-        loads = distinct(load for e in atoms if not self._is_produced(e) for load in loads_of(e))
-        return len(gathered(loads, self.group.frame.axis[-1]))
+        return len(gathered(self._loads(expression.free_symbols), self.group.frame.axis[-1]))
 
     def _state_ns(self) -> float:
         """Updates of the state after each tile, and moves of its references."""

@@ -266,7 +266,7 @@ def _loop_piece(program: Program, loop: Loop, nests: NestBuilder) -> tuple[Piece
     dims.define_scales(steps)
     statements: list[tirx.Stmt] = []
     if group.fold.units:  # results that are numbers carry nothing
-        statements.append(LoopEmitter(slots, nests, elements, steps, plan.producers, layout.dead).run())
+        statements.append(LoopEmitter(slots, nests, layout, steps, plan.producers).run())
         if slots.tiling.segmented:
             statements += MergeEmitter(slots, nests, steps).run()
     finish = FinishEmitter(slots, nests, set(guarded.asked), guarded.results)

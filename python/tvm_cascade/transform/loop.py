@@ -29,9 +29,8 @@ from tvm_cascade.analysis.statements import in_loops, sequence
 from tvm_cascade.analysis.tir import Extent, loads_of, more_than_one, substitute, uses
 from tvm_cascade.steps.move import departure, destination, displacement
 from tvm_cascade.steps.program import Combine, Element, Move, Reduce, Scale, Step, StepProgram, Tuple
-from tvm_cascade.transform.dead_tiles import LIVE, UNSETTLED, DeadPositions, unsettled
-from tvm_cascade.transform.elements import ElementPlan
-from tvm_cascade.transform.layout import Producer
+from tvm_cascade.transform.dead_tiles import LIVE, UNSETTLED, unsettled
+from tvm_cascade.transform.layout import Layout, Producer
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import select
 from tvm_cascade.transform.scope import (
@@ -53,22 +52,16 @@ class LoopEmitter(Emitter):
     """Emits one group's fused loop. `run` gives the statement; the buffers are in `slots`."""
 
     def __init__(
-        self,
-        slots: Slots,
-        nests: NestBuilder,
-        elements: ElementPlan,
-        program: StepProgram,
-        producers: list[Producer],
-        dead: DeadPositions | None = None,
+        self, slots: Slots, nests: NestBuilder, layout: Layout, program: StepProgram, producers: list[Producer]
     ) -> None:
         super().__init__(slots, nests, program)
-        self.elements, self.producers = elements, producers
+        self.elements, self.producers = layout.elements, producers
         self.tiling, self.fold = slots.tiling, slots.group.fold
         self.tile_loop = tirx.Var(f"{self.group.frame.axis[-1].name}_tile", nests.dtype)
         self.segment_loop = tirx.Var(f"{self.group.frame.axis[-1].name}_segment", nests.dtype)
         self.emitted: set[sp.Symbol] = set()
         self.gathers: list[tirx.Stmt] = []
-        self.dead = dead if more_than_one(slots.tiling.tiles) else None
+        self.dead = layout.dead if more_than_one(slots.tiling.tiles) else None
 
     def run(self) -> tirx.Stmt:
         """The loop over tiles, with everything that it needs allocated."""
