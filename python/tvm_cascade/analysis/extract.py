@@ -219,8 +219,7 @@ class Reductions:
             placed = [variant.over(dict(frame.variables[position])) for variant in variants[:position]]
             known = list(zip(placed, symbols, strict=False))
             try:
-                powers = variant.stage.reducer is SUM
-                form = _form(ElementReader(atoms, partial(_result_symbol, known), powers), element)
+                form = _form(ElementReader(atoms, partial(_result_symbol, known)), element)
             except NotExpressible as refused:
                 return Reason(refused.reason.code, f"{variant.stage.buffer.name}: {refused.reason.detail}")
             assert variant.stage.reducer is not None
