@@ -238,13 +238,6 @@ class AtomTable(Forms):
         both = {other: 1 - atom for other, atom in self.opposites.items() if element.has(other) and element.has(atom)}
         return element.xreplace(both)
 
-    def consistent(self, element: sp.Expr) -> sp.Expr:
-        """The element without terms masked by a condition and its negation: b·(x·(not b) + y) as b·y."""
-        for other, atom in self.opposites.items():
-            for holds, fails in ((atom, other), (other, atom)):
-                element = sp.Add(*(_where(term, holds, fails) for term in sp.Add.make_args(element)))
-        return element
-
     def _condition(self, condition: ir.Expr) -> sp.Symbol:
         return sp.Symbol(f"{self.leaf(condition)}_holds", **TRUTH)
 
@@ -374,12 +367,6 @@ def widens_integer(cast: prim.Cast) -> bool:
     if not (dtype.startswith("int") and source.startswith(("int", "uint"))):
         return False
     return bool(tvm.DataType(dtype).bits >= tvm.DataType(source).bits + source.startswith("uint"))
-
-
-def _where(term: sp.Expr, holds: sp.Symbol, fails: sp.Symbol) -> sp.Expr:
-    """A term that has the first condition as a factor, with the second as 0."""
-    factors = sp.Mul.make_args(term)
-    return sp.Mul(*(f.subs(fails, 0) for f in factors)) if holds in factors else term
 
 
 class ElementReader:

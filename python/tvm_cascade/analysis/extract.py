@@ -225,8 +225,6 @@ class Reductions:
             assert variant.stage.reducer is not None
             if variant.stage.reducer.plain in (MAX, MIN, PROD):  # taken apart by conditions: not both sides may hold
                 form = atoms.exclusive(form)
-            elif variant.stage.reducer is SUM:
-                form = atoms.consistent(form)
             reductions.append(Reduction(symbols[position], variant.stage.reducer, form))
             dims = frame.dims(position, variant.stage)
             members.append(Member(variant.stage, element, symbols[position], dims, variant.is_slice))
