@@ -243,13 +243,13 @@ def program_of(
     shared : values per position that several lifts read, each after those that it reads.
     lifts : the lifts in terms of them, by component; None for the fold's own.
     """
-    plan = plan_shifts(fold)
+    (shifts, scales), decay = _hoisted(fold), _decays(fold)
     placed = _Placed(shared, lifts or {c.symbol: c.lift for c in fold.components})
     steps: list[Step] = []
     for run in _runs(fold.units):
         if isinstance(run, Reference):
-            steps.append(_move(run, plan.decay.get(run.symbol)))
-            steps += [Scale(c.symbol, c.expression, c.home) for c in plan.coefficients if c.home == run.symbol]
+            steps.append(_move(run, decay.get(run.symbol)))
+            steps += [scale for scale in scales if scale.reference == run.symbol]
             continue
         components = [component for unit in run for component in unit if not component.parts]
         for component in components:
@@ -259,11 +259,11 @@ def program_of(
             for component in unit:
                 steps += placed.read_by(placed.lifts[component.symbol])
             steps.append(_tuple(unit, placed.lifts))
-        for together in update_order(components, plan.shifts):
-            steps += [Shift(c.symbol, plan.shifts[c.symbol]) for c in together]
+        for together in update_order(components, shifts):
+            steps += [Shift(c.symbol, shifts[c.symbol]) for c in together]
             steps.append(Combine(tuple(c.symbol for c in together), tuple(c.reducer for c in together)))
     finish = tuple(Finish(result, expression) for result, expression in fold.finish.items())
-    return StepProgram(tuple(steps), finish, plan.remembered)
+    return StepProgram(tuple(steps), finish, _remembered(fold, shifts, scales))
 
 
 class _Placed:
@@ -306,48 +306,14 @@ def _tuple(unit: tuple[Component, ...], lifts: Mapping[sp.Symbol, sp.Expr]) -> T
     return Tuple(symbols, tuple(c.reducer.part for c in unit), reducer, tuple(lifts[s] for s in symbols))
 
 
-# The inputs of a shift besides references: loop-invariant coefficients, and values before the move.
+# The inputs of a shift besides references: scales, and values before the move.
 
 
-@dataclass(frozen=True)
-class Coefficient:
-    """A factor of a shift that depends on references alone, computed once per row: exp(c − c′).
-
-    Attributes
-    ----------
-    symbol : what stands for it.
-    expression : in the steps and values of references, the count, and parameters.
-    home : the reference after whose move it is computed.
-    """
-
-    symbol: sp.Symbol
-    expression: sp.Expr
-    home: sp.Symbol
-
-
-@dataclass(frozen=True)
-class ShiftPlan:
-    """Shifts over coefficients, and the values that are saved before a move.
-
-    Attributes
-    ----------
-    shifts : of each component, with coefficients taken out.
-    coefficients : in order of computation.
-    remembered : components and references whose old value another shift reads.
-    decay : for references whose moves scale every component by exp(±k·step): the smallest k.
-    """
-
-    shifts: dict[sp.Symbol, sp.Expr]
-    coefficients: tuple[Coefficient, ...]
-    remembered: frozenset[sp.Symbol]
-    decay: dict[sp.Symbol, float]
-
-
-def plan_shifts(fold: Fold) -> ShiftPlan:
-    """Hoists the loop-invariant coefficients out of a fold's shifts."""
+def _hoisted(fold: Fold) -> tuple[dict[sp.Symbol, sp.Expr], list[Scale]]:
+    """(the shift of each component, with factors in references alone taken out, and these in order of computation)."""
     shifts = {c.symbol: c.shift for c in fold.components}
     of_references = {s for r in fold.references for s in (r.symbol, r.moved, r.step)}
-    coefficients: list[Coefficient] = []
+    scales: list[Scale] = []
     functions = {f for shift in shifts.values() for f in shift.atoms(sp.Function, sp.Pow) if _costly(f)}
     for function in sorted(functions, key=lambda f: (-sp.count_ops(f), str(f))):
         read = function.free_symbols & of_references
@@ -355,10 +321,10 @@ def plan_shifts(fold: Fold) -> ShiftPlan:
         homes = [r for r in fold.references if read & {r.symbol, r.moved, r.step}]
         if not read or components or not any(shift.has(function) for shift in shifts.values()):
             continue
-        symbol = sp.Symbol(f"scale_{homes[-1].symbol}_{len(coefficients)}", real=True)
-        coefficients.append(Coefficient(symbol, function, homes[-1].symbol))
+        symbol = sp.Symbol(f"scale_{homes[-1].symbol}_{len(scales)}", real=True)
+        scales.append(Scale(symbol, function, homes[-1].symbol))
         shifts = {key: shift.xreplace({function: symbol}) for key, shift in shifts.items()}
-    return ShiftPlan(shifts, tuple(coefficients), frozenset(_remembered(fold, shifts, coefficients)), _decays(fold))
+    return shifts, scales
 
 
 def _decays(fold: Fold) -> dict[sp.Symbol, float]:
@@ -385,13 +351,14 @@ def _costly(function: sp.Expr) -> bool:
     return not (isinstance(function, sp.Pow) and function.exp.is_Integer and function.exp > 0)
 
 
-def _remembered(fold: Fold, shifts: dict[sp.Symbol, sp.Expr], coefficients: list[Coefficient]) -> set[sp.Symbol]:
+def _remembered(fold: Fold, shifts: dict[sp.Symbol, sp.Expr], scales: list[Scale]) -> frozenset[sp.Symbol]:
+    """The components and references whose old value a shift reads after it has changed."""
     old = {r.symbol for r in fold.references}
     components = {c.symbol for c in fold.components}
     found = {s for key, shift in shifts.items() for s in shift.free_symbols & components if s != key}
-    for expression in [*shifts.values(), *(c.expression for c in coefficients)]:
+    for expression in [*shifts.values(), *(scale.expression for scale in scales)]:
         found |= expression.free_symbols & old
-    return found
+    return frozenset(found)
 
 
 def update_order(components: list[Component], shifts: dict[sp.Symbol, sp.Expr]) -> list[list[Component]]:
