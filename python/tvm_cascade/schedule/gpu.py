@@ -19,15 +19,7 @@ from tvm_cascade.analysis.statements import read_nests, statements_of, with_root
 from tvm_cascade.analysis.tir import Extent, product, within
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.schedule.gpu_alone import schedule_kernel_alone
-from tvm_cascade.schedule.gpu_threads import (
-    Rectangle,
-    Threads,
-    crosses,
-    schedule_narrow,
-    schedule_product,
-    staged_loads,
-    take_rectangle,
-)
+from tvm_cascade.schedule.gpu_threads import GpuNest, Threads, staged_loads
 from tvm_cascade.schedule.gpu_vectors import VECTORS
 from tvm_cascade.schedule.nest_schedule import (
     Block,
@@ -123,33 +115,27 @@ class _Kernel:
             return loops_after_tiling(self.sch, nest, self.loop, self.plan.row)
         return dict(zip(nest.own, self.sch.get_loops(self.sch.get_sblock(nest.name))[2:], strict=True))
 
-    def _spread(self, nest: BlockPlan, loops: dict[int, Loop]) -> None:
+    def _spread(self, plan: BlockPlan, loops: dict[int, Loop]) -> None:
         """Gives one nest's loops to the threads."""
-        sch, threads, block = self.sch, self.plan.threads, self._block(nest)
-        family = family_of(nest, self.loop)
-        columns = [loops[a] for a in self.order.setdefault(family, _in_order(nest, family))]
+        nest = GpuNest(self.sch, self.deferred, plan, self._block(plan), loops, self.plan.threads)
+        family = family_of(plan, self.loop)
+        columns = [loops[a] for a in self.order.setdefault(family, _in_order(plan, family))]
         row = loops[self.plan.row] if self.plan.row is not None else None
-        reduced = [loops[a] for a in nest.own if a in nest.reduce]
         if family not in self.plan.wide:
-            once = not any(among(store.buffer, self.plan.in_registers) for store in nest.stores)
-            schedule_narrow(sch, threads, self.deferred, block, row, columns, reduced, crosses(sch, nest, block), once)
+            nest.narrow(row, columns, not any(among(store.buffer, self.plan.in_registers) for store in plan.stores))
             return
-        rectangle = take_rectangle(sch, threads, self.deferred, row, columns, reduced, family in self.plan.summing)
-        if reduced:
-            self._sum(nest, block, rectangle, reduced)
+        thread = nest.in_rectangles(row, columns, family in self.plan.summing)
+        if plan.reduce and len(plan.stores) == 1 and not plan.binds:
+            self._sum(nest, thread)
 
-    def _sum(self, nest: BlockPlan, block: Block, rectangle: Rectangle, reduced: list[Loop]) -> None:
-        if len(nest.stores) > 1 or nest.binds:
-            return
-        in_registers = among(nest.stores[0].buffer, self.plan.in_registers)
-        most = {a: nest.extents[a] for a in nest.own if isinstance(nest.extents[a], int)}
+    def _sum(self, nest: GpuNest, thread: Loop) -> None:
+        plan = nest.plan
+        most = {a: plan.extents[a] for a in plan.own if isinstance(plan.extents[a], int)}
         most |= {a: self.plan.rows if a == self.plan.row else 1 for a in self.loop.rows}
-        staged = staged_loads(nest, self.inside, self.room, most)
+        staged = staged_loads(plan, self.inside, self.room, most)
         self.room -= sum(size for _, size in staged)
-        accesses = [access for access, _ in staged]
-        schedule_product(
-            self.sch, self.plan.threads, self.deferred, nest, block, rectangle, reduced, accesses, in_registers
-        )
+        in_registers = among(plan.stores[0].buffer, self.plan.in_registers)
+        nest.sum_rectangles(thread, [access for access, _ in staged], in_registers)
 
     def _place(self) -> None:
         """Registers or shared memory for everything that the kernel alone touches."""

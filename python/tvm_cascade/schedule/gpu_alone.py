@@ -12,16 +12,9 @@ from tvm import s_tir
 
 from tvm_cascade.analysis.tir import product
 from tvm_cascade.devices.device import Gpu
-from tvm_cascade.schedule.gpu_threads import (
-    Threads,
-    crosses,
-    fused,
-    schedule_product,
-    staged_loads,
-    take_rectangle,
-)
+from tvm_cascade.schedule.gpu_threads import GpuNest, Threads, fused, staged_loads
 from tvm_cascade.schedule.gpu_vectors import VECTORS
-from tvm_cascade.schedule.nest_schedule import Block, Deferred, Loop, read_index
+from tvm_cascade.schedule.nest_schedule import Deferred, Loop, read_index
 from tvm_cascade.schedule.nests import Access, BlockPlan
 from tvm_cascade.transform.nest import GUARD
 
@@ -40,23 +33,21 @@ def schedule_kernel_alone(sch: s_tir.Schedule, gpu: Gpu, deferred: Deferred, pla
     ----------
     outer : loops that it shares with others; these run on the host.
     """
-    block = sch.get_sblock(plan.name)
+    block, warps = sch.get_sblock(plan.name), Threads(gpu.threads // gpu.warp, gpu.warp)
     loops = dict(zip(plan.own, sch.get_loops(block)[outer:], strict=True))
-    sides = None if plan.role == GUARD else _sides(plan)
-    if sides is not None:
-        _schedule_sides(sch, gpu, deferred, plan, block, loops, *sides)
+    nest = GpuNest(sch, deferred, plan, block, loops, warps)
+    if plan.role != GUARD and (sides := _sides(plan)) is not None:
+        _schedule_sides(nest, gpu, *sides)
         return
-    transposed = None if plan.role == VECTORS else read_transposition(plan, gpu)
-    if transposed is not None:
-        schedule_transposition(sch, gpu, plan, block, outer, transposed)
+    if plan.role != VECTORS and (transposed := read_transposition(plan, gpu)) is not None:
+        schedule_transposition(nest, outer, transposed)
         return
-    spatial = [loops[a] for a in plan.spatial]
-    reduced = [loops[a] for a in plan.own if a in plan.reduce]
+    spatial, reduced = [loops[a] for a in plan.spatial], nest.reduced
     sch.reorder(*spatial, *reduced)
-    if reduced and crosses(sch, plan, block) and not _prefers_elements(plan):
+    if reduced and nest.crosses and not _prefers_elements(plan):
         folded = product(plan.extents[a] for a in plan.reduce)
         long = not isinstance(folded, int) or folded >= _LONG_FOLD or not spatial
-        threads = Threads(1, gpu.threads) if long else Threads(gpu.threads // gpu.warp, gpu.warp)
+        threads = Threads(1, gpu.threads) if long else warps
         whole = fused(sch, spatial) if spatial else sch.add_unit_loop(reduced[0])
         blocks, inside = sch.split(whole, [None, threads.down])
         _, lane = sch.split(fused(sch, reduced), [None, threads.across])
@@ -110,28 +101,24 @@ def _extent(plan: BlockPlan, axis: int) -> int:
     return extent
 
 
-def _schedule_sides(
-    sch: s_tir.Schedule,
-    gpu: Gpu,
-    deferred: Deferred,
-    plan: BlockPlan,
-    block: Block,
-    loops: dict[int, Loop],
-    row: int,
-    column: int,
-) -> None:
+def _schedule_sides(nest: GpuNest, gpu: Gpu, row: int, column: int) -> None:
     """A block of threads for every square of a product."""
-    threads = Threads(gpu.threads // gpu.warp, gpu.warp)
-    others = [loops[a] for a in plan.spatial if a not in (row, column)]
-    reduced = [loops[a] for a in plan.own if a in plan.reduce]
-    below, rows = sch.split(loops[row], [None, _SIDE])
-    right, columns = sch.split(loops[column], [None, _SIDE])
-    sch.reorder(*others, below, right, rows, columns, *reduced)
-    sch.bind(fused(sch, [*others, below, right]), "blockIdx.x")
-    rectangle = take_rectangle(sch, threads, deferred, rows, [columns], reduced)
-    most = {row: _SIDE, column: _SIDE}
-    staged = [access for access, _ in staged_loads(plan, [], gpu.static_shared_bytes, most)]
-    schedule_product(sch, threads, deferred, plan, block, rectangle, reduced, staged, in_registers=False)
+    _, rows, columns = _in_squares(nest, row, column, _SIDE)
+    thread = nest.in_rectangles(rows, [columns])
+    staged = staged_loads(nest.plan, [], gpu.static_shared_bytes, {row: _SIDE, column: _SIDE})
+    nest.sum_rectangles(thread, [access for access, _ in staged], in_registers=False)
+
+
+def _in_squares(nest: GpuNest, row: int, column: int, side: int) -> tuple[Loop, Loop, Loop]:
+    """A block of threads for every square of two axes; (the loop over blocks, rows of a square, its columns)."""
+    sch = nest.sch
+    others = [nest.loops[a] for a in nest.plan.spatial if a not in (row, column)]
+    below, rows = sch.split(nest.loops[row], [None, side])
+    right, columns = sch.split(nest.loops[column], [None, side])
+    sch.reorder(*others, below, right, rows, columns, *nest.reduced)
+    blocks = fused(sch, [*others, below, right])
+    sch.bind(blocks, "blockIdx.x")
+    return blocks, rows, columns
 
 
 # A map that transposes as a GPU kernel: squares pass through shared memory, so that both sides are contiguous.
@@ -190,21 +177,12 @@ def read_transposition(plan: BlockPlan, gpu: Gpu) -> Transposition | None:
     return Transposition(tuple(loads), across, side) if fits else None
 
 
-def schedule_transposition(
-    sch: s_tir.Schedule, gpu: Gpu, plan: BlockPlan, block: Block, outer: int, found: Transposition
-) -> None:
+def schedule_transposition(nest: GpuNest, outer: int, found: Transposition) -> None:
     """A block of threads for every square; `outer` loops run on the host."""
-    loops = dict(zip(plan.own, sch.get_loops(block)[outer:], strict=True))
-    threads = Threads(gpu.threads // gpu.warp, gpu.warp)
-    last = plan.last_axis()
+    sch, plan, block, last = nest.sch, nest.plan, nest.block, nest.plan.last_axis()
     assert last is not None
-    others = [loops[axis] for axis in plan.spatial if axis not in (last, found.across)]
-    below, rows = sch.split(loops[found.across], [None, found.side])
-    right, columns = sch.split(loops[last], [None, found.side])
-    sch.reorder(*others, below, right, rows, columns)
-    blocks = fused(sch, [*others, below, right])
-    sch.bind(blocks, "blockIdx.x")
-    threads.spread(sch, block, [rows, columns])
+    blocks, rows, columns = _in_squares(nest, found.across, last, found.side)
+    nest.threads.spread(sch, block, [rows, columns])
     for access in found.loads:
         copy = sch.cache_read(block, read_index(sch, block, access.buffer), "shared", [block])
         sch.compute_at(copy, blocks, preserve_unit_loops=True)
@@ -213,7 +191,7 @@ def schedule_transposition(
         if lanes > 1 and _extent(plan, found.across) % lanes == 0:
             inner, vector = sch.split(inner, [None, lanes])
             sch.vectorize(vector)
-        threads.spread(sch, copy, [*above, inner])
+        nest.threads.spread(sch, copy, [*above, inner])
         sch.storage_align(copy, 0, -2, found.side, max(1, _WORD // _itemsize(access)))
 
 

@@ -41,140 +41,124 @@ def fused(sch: s_tir.Schedule, loops: Sequence[Loop]) -> Loop:
     return sch.fuse(*loops) if len(loops) > 1 else loops[0]
 
 
-def crosses(sch: s_tir.Schedule, plan: BlockPlan, block: Block) -> bool:
-    """Whether TVM reduces this nest across threads, and rightly: one buffer, and a reducer that it knows."""
-    init = sch.get(block).init
-    if not plan.reduce or len(plan.stores) != 1 or plan.binds or init is None:
-        return False
-    reduction = split_reduction(plan.stores[0])
-    dtype = str(plan.stores[0].buffer.ty.dtype)
-    if reduction is None or not reduction[0].across_threads or dtype not in _CROSSING_DTYPES:
-        return False
-    return same(init.value, identity_of(reduction[0], dtype))
+@dataclass(frozen=True)
+class GpuNest:
+    """A block under schedule.
 
-
-def schedule_narrow(
-    sch: s_tir.Schedule,
-    threads: Threads,
-    deferred: Deferred,
-    block: Block,
-    row: Loop | None,
-    columns: Sequence[Loop],
-    reduced: Sequence[Loop],
-    crossing: bool,
-    once: bool,
-) -> None:
-    """Few results of a row: every thread along threadIdx.x has them all.
-
-    Parameters
+    Attributes
     ----------
-    crossing : the threads share the work of reducing; otherwise each does all of it.
-    once : the results go to global memory, so that one thread stores them.
+    loops : its own by axis.
+    threads : of the block of threads that runs it.
     """
-    rows = [row] if row is not None else []
-    sch.reorder(*rows, *columns, *reduced)
-    if crossing:
-        _, lane = sch.split(fused(sch, reduced), [None, threads.across])
-        threads.bind(sch, None, lane)
-    elif once:
-        _, lane = sch.split(sch.add_unit_loop(reduced[0] if reduced else block), [None, threads.across])
-        threads.bind(sch, None, lane)
-    if row is not None:
-        down, own = sch.split(row, [threads.down, None])
-        threads.bind(sch, down, None)
-        columns = [own, *columns]
-    if crossing:
-        deferred.crossed += columns
-    else:
-        deferred.unrolled += columns
 
+    sch: s_tir.Schedule
+    deferred: Deferred
+    plan: BlockPlan
+    block: Block
+    loops: dict[int, Loop]
+    threads: Threads
 
-# Contractions on CUDA cores: each thread accumulates a register tile.
-#
-# for k, chunk by chunk:                           (chunks of operands that threads share go to shared memory first)
-# for row, column of the thread's rectangle:   result += left[row, k] * right[k, column]
+    @property
+    def reduced(self) -> list[Loop]:
+        return [self.loops[a] for a in self.plan.own if a in self.plan.reduce]
+
+    @property
+    def crosses(self) -> bool:
+        """Whether TVM reduces this nest across threads, and rightly: one buffer, and a reducer that it knows."""
+        plan, init = self.plan, self.sch.get(self.block).init
+        if not plan.reduce or len(plan.stores) != 1 or plan.binds or init is None:
+            return False
+        reduction = split_reduction(plan.stores[0])
+        if reduction is None or not reduction[0].across_threads or plan.dtype not in _CROSSING_DTYPES:
+            return False
+        return same(init.value, identity_of(reduction[0], plan.dtype))
+
+    def narrow(self, row: Loop | None, columns: Sequence[Loop], once: bool) -> None:
+        """Few results of a row: every thread along threadIdx.x has them all, and a part of the work of reducing.
+
+        Parameters
+        ----------
+        once : the results go to global memory, so that one thread stores them.
+        """
+        sch, threads, reduced, crossing = self.sch, self.threads, self.reduced, self.crosses
+        rows = [row] if row is not None else []
+        sch.reorder(*rows, *columns, *reduced)
+        if crossing:
+            _, lane = sch.split(fused(sch, reduced), [None, threads.across])
+            threads.bind(sch, None, lane)
+        elif once:
+            _, lane = sch.split(sch.add_unit_loop(reduced[0] if reduced else self.block), [None, threads.across])
+            threads.bind(sch, None, lane)
+        if row is not None:
+            down, own = sch.split(row, [threads.down, None])
+            threads.bind(sch, down, None)
+            columns = [own, *columns]
+        if crossing:
+            self.deferred.crossed += columns
+        else:
+            self.deferred.unrolled += columns
+
+    def in_rectangles(self, row: Loop | None, columns: Sequence[Loop], together: bool = True) -> Loop:
+        """Cuts rows × columns into one rectangle a thread. Afterwards: threads, reduction, rectangle.
+
+        Parameters
+        ----------
+        together : columns of a thread are neighbours, as those of an array in registers have to be; otherwise they are
+            apart, so that neighbours in memory belong to neighbouring threads.
+
+        Returns
+        -------
+        The innermost loop over threads.
+        """
+        sch, threads, reduced = self.sch, self.threads, self.reduced
+        rows = [row] if row is not None else []
+        sch.reorder(*rows, *columns, *reduced)
+        if together:
+            across, column = sch.split(fused(sch, columns), [threads.across, None])
+        else:
+            column, across = sch.split(fused(sch, columns), [None, threads.across])
+        down, *own = sch.split(row, [threads.down, None]) if row is not None else (None,)
+        sch.reorder(*([down] if own else []), across, *reduced, *own, column)
+        threads.bind(sch, down, across)
+        self.deferred.unrolled += [*own, column]
+        return across
+
+    # Contractions on CUDA cores: each thread accumulates a register tile.
+    #
+    # for k, chunk by chunk:                           (chunks of operands that threads share go to shared memory first)
+    # for row, column of the thread's rectangle:   result += left[row, k] * right[k, column]
+
+    def sum_rectangles(self, thread: Loop, staged: Sequence[Access], in_registers: bool) -> None:
+        """Sums the rectangle of each thread.
+
+        Parameters
+        ----------
+        thread : the innermost loop over threads.
+        staged : loads of global memory that go through shared memory, chunk by chunk.
+        in_registers : the result stays in registers anyway.
+        """
+        sch, chunks = self.sch, fused(self.sch, self.reduced)
+        if staged:
+            chunks, _ = sch.split(chunks, [None, chunk_of(self.plan)])
+        for access in staged:
+            self._stage(access, chunks)
+        if not in_registers:
+            copy = sch.cache_write(self.block, 0, "local")
+            sch.reverse_compute_at(copy, thread)
+        self.deferred.decomposed.append((self.block, chunks))
+
+    def _stage(self, access: Access, chunks: Loop) -> None:
+        """Brings a chunk of an operand to shared memory, by all threads together."""
+        sch, plan = self.sch, self.plan
+        copy = sch.cache_read(self.block, read_index(sch, self.block, access.buffer), "shared", [self.block])
+        sch.compute_at(copy, chunks, preserve_unit_loops=True)
+        self.threads.spread(sch, copy, sch.get_loops(copy)[-len(access.indices) :])
+        if len(access.indices) > 1 and plan.axis_at(access.indices[-1]) in plan.reduce:
+            sch.storage_align(copy, 0, -2, chunk_of(plan), 1)  # neighbours in other banks
 
 
 _CHUNK = 16
 _SMALLEST_CHUNK = 4
-
-
-@dataclass(frozen=True)
-class Rectangle:
-    """A nest's loops once each thread has its rectangle.
-
-    Attributes
-    ----------
-    thread : the innermost loop over threads.
-    inner : the loops over the rectangle, inside it.
-    """
-
-    thread: Loop
-    inner: tuple[Loop, ...]
-
-
-def take_rectangle(
-    sch: s_tir.Schedule,
-    threads: Threads,
-    deferred: Deferred,
-    row: Loop | None,
-    columns: Sequence[Loop],
-    reduced: Sequence[Loop],
-    together: bool = True,
-) -> Rectangle:
-    """Cuts rows × columns into one rectangle a thread. Afterwards: threads, reduction, rectangle.
-
-    Parameters
-    ----------
-    together : columns of a thread are neighbours, as those of an array in registers have to be; otherwise they are
-        apart, so that neighbours in memory belong to neighbouring threads.
-    """
-    rows = [row] if row is not None else []
-    sch.reorder(*rows, *columns, *reduced)
-    if together:
-        across, column = sch.split(fused(sch, columns), [threads.across, None])
-    else:
-        column, across = sch.split(fused(sch, columns), [None, threads.across])
-    if row is None:
-        sch.reorder(across, *reduced, column)
-        threads.bind(sch, None, across)
-        deferred.unrolled.append(column)
-        return Rectangle(across, (column,))
-    down, own = sch.split(row, [threads.down, None])
-    sch.reorder(down, across, *reduced, own, column)
-    threads.bind(sch, down, across)
-    deferred.unrolled += [own, column]
-    return Rectangle(across, (own, column))
-
-
-def schedule_product(
-    sch: s_tir.Schedule,
-    threads: Threads,
-    deferred: Deferred,
-    plan: BlockPlan,
-    block: Block,
-    rectangle: Rectangle,
-    reduced: Sequence[Loop],
-    staged: Sequence[Access],
-    in_registers: bool,
-) -> None:
-    """Sums the rectangles of a nest.
-
-    Parameters
-    ----------
-    staged : loads of global memory that go through shared memory, chunk by chunk.
-    in_registers : the result stays in registers anyway.
-    """
-    inner = fused(sch, reduced)
-    chunks = inner
-    if staged:
-        chunks, inner = sch.split(inner, [None, chunk_of(plan)])
-    for access in staged:
-        _stage(sch, threads, plan, block, access, chunks)
-    if not in_registers:
-        copy = sch.cache_write(block, 0, "local")
-        sch.reverse_compute_at(copy, rectangle.thread)
-    deferred.decomposed.append((block, chunks))
 
 
 def chunk_of(plan: BlockPlan) -> int:
@@ -217,20 +201,3 @@ def staged_loads(
             room -= size
             found.append((access, size))
     return found
-
-
-def _stage(sch: s_tir.Schedule, threads: Threads, plan: BlockPlan, block: Block, access: Access, chunks: Loop) -> None:
-    """Brings a chunk of an operand to shared memory, by all threads together."""
-    copy = sch.cache_read(block, read_index(sch, block, access.buffer), "shared", [block])
-    depth = len(sch.get_loops(block)[: _depth(sch, block, chunks)])
-    sch.compute_at(copy, chunks, preserve_unit_loops=True)
-    threads.spread(sch, copy, sch.get_loops(copy)[depth:])
-    reduced = next(iter(plan.reduce))
-    if len(access.indices) > 1 and plan.axis_at(access.indices[-1]) == reduced:
-        sch.storage_align(copy, 0, -2, chunk_of(plan), 1)  # neighbours in other banks
-
-
-def _depth(sch: s_tir.Schedule, block: Block, loop: Loop) -> int:
-    """Loops down to one of a block's, itself included."""
-    target = sch.get(loop)
-    return next(k for k, other in enumerate(sch.get_loops(block), 1) if sch.get(other).same_as(target))
