@@ -22,13 +22,11 @@ from tvm import ir, s_tir, tirx
 from tvm_cascade.analysis.statements import LoopNest, new_block, sequence
 from tvm_cascade.analysis.tir import as_index, dtype_of, substitute, uses
 from tvm_cascade.devices.device import Cpu
-from tvm_cascade.schedule.microkernel import CACHE_SHARE, register_tile
+from tvm_cascade.schedule.microkernel import CACHE_SHARE, MOST_ROWS, TASKS_OF_A_CORE, register_tile
 from tvm_cascade.schedule.nests import BlockPlan, Written, rewritten
+from tvm_cascade.schedule.packing import LINES_OF_A_SET
 from tvm_cascade.schedule.row_picks import RUNS, Picking, picking_product
 from tvm_cascade.transform.nest import load, store
-
-MOST_ROWS = 96
-"""Rows by which register tiles are chosen: how many a run has is data."""
 
 FEW, FEW_BESIDE = 6, 4
 """Rows of a run from which copying its matrix pays: lanes that lie apart are copied one by one."""
@@ -38,12 +36,6 @@ DOTS = 8
 
 WIDE, WIDE_BESIDE = 8, 48
 """Panels of a task: where columns lie side by side, long pieces of them are read together."""
-
-LINES = 8
-"""Lines of one set that a first-level cache holds."""
-
-TASKS_OF_A_CORE = 2
-"""Tasks for each core, at least: where there are few panels, runs are shared out too."""
 
 
 def products_in_runs(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
@@ -253,7 +245,7 @@ class _Runs:
                 )
             ]
         # Lanes that lie apart: few lines of the cache at once, and all of each.
-        lanes = min(LINES, self.width)
+        lanes = min(LINES_OF_A_SET, self.width)
 
         def columns(p: ir.Expr, first: ir.Expr, k: ir.Expr) -> list[tirx.Stmt]:
             return [self._loop("lane", lanes, lambda lane: [element(p, k, first + lane)], tirx.ForKind.VECTORIZED)]
