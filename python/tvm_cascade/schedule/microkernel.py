@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cache
 
 import tvm
-from tvm import tirx
 
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.reducers import split_reduction
@@ -202,57 +201,32 @@ def _cheapest_tile(
 
 def packed_dim(plan: BlockPlan, access: Access, axis: int) -> int | None:
     """The one dimension of an access that moves with an axis, one element at a time."""
-    moving = [d for d, index in enumerate(access.indices) if plan.step(_alone(access, d), axis) != 0]
-    if len(moving) != 1 or plan.step(access, axis) != _stride(access, moving[0]):
-        return None
-    return moving[0]
+    moved = {d: by for d, index in enumerate(access.indices) if (by := plan.moves(index, axis)) != 0}
+    return next(iter(moved)) if [*moved.values()] == [1] and plan.step(access, axis) is not None else None
 
 
-def _alone(access: Access, dim: int) -> Access:
-    """The access with every other dimension at 0."""
-    zero = tirx.const(0, str(access.indices[dim].ty.dtype))
-    return Access(access.buffer, tuple(index if d == dim else zero for d, index in enumerate(access.indices)))
+def repacked(plan: BlockPlan, contraction: Contraction) -> tuple[tuple[Access, int], ...]:
+    """Operands that are contiguous along the lanes or the rows, each with that axis, where what tiles read lies apart.
 
-
-def _stride(access: Access, dim: int) -> Extent:
-    return product(extent_of(extent) for extent in access.buffer.ty.shape[dim + 1 :])
-
-
-def apart(plan: BlockPlan, contraction: Contraction) -> tuple[Access, ...]:
-    """Operands along the lanes whose lanes are contiguous, but whose panels are not, where these are read repeatedly.
-
-    A panel is what the tiles of one column read; lines that lie apart come late from where they are. Through windows,
-    vectors would cross the ends of panels.
+    A panel is what the tiles of one column read. Of an operand along the lanes it is copied where it is read
+    repeatedly: lines that lie apart come late from where they are. Through windows, vectors would cross the ends of
+    panels. Along the rows, as a matrix that is stored transposed has them, a line has several rows of one term: no near
+    cache holds the lines of many terms until the next rows are read.
     """
-    lanes, rows = plan.extents[contraction.lanes], plan.extents[contraction.broadcast]
-    if not isinstance(lanes, int) or not isinstance(rows, int) or rows < REPEATED * row_block(rows):
+    lanes, rows, terms = plan.extents[contraction.lanes], plan.extents[contraction.broadcast], terms_of(plan)
+    if not isinstance(lanes, int) or not isinstance(rows, int):
         return ()
-    return tuple(access for access in _read_once(plan) if _lies_along(plan, access, contraction.lanes))
-
-
-def strided(plan: BlockPlan, contraction: Contraction) -> tuple[Access, ...]:
-    """Operands along the rows, contiguous there, whose terms lie apart: matrices that are stored transposed.
-
-    A line has several rows of one term. No near cache holds the lines of so many terms until the next rows are read.
-    """
-    rows, terms = plan.extents[contraction.broadcast], terms_of(plan)
-    if not isinstance(plan.extents[contraction.lanes], int) or not isinstance(rows, int) or rows == row_block(rows):
-        return ()
+    operands = [access for access in plan.loads if plan.axes_of(access) & plan.reduce]
+    once = [access for access in operands if sum(access.buffer.same_as(other.buffer) for other in operands) == 1]
 
     def far_apart(access: Access) -> bool:
         steps = [plan.step(access, axis) for axis in plan.reduce]
         size = tvm.DataType(dtype_of(access.buffer)).itemsize
         return all(steps) and terms > min(lines_at_hand(step * size) for step in steps if step)
 
-    along = [access for access in _read_once(plan) if _lies_along(plan, access, contraction.broadcast)]
-    return tuple(access for access in along if far_apart(access))
-
-
-def _read_once(plan: BlockPlan) -> list[Access]:
-    """The operands of a product that it reads at one place, and that can be laid out."""
-    operands = [access for access in plan.loads if plan.axes_of(access) & plan.reduce]
-    alone = [access for access in operands if sum(access.buffer.same_as(other.buffer) for other in operands) == 1]
-    return [*filter(can_be_laid_out, alone)]
+    found = [(one, contraction.lanes) for one in once if rows >= REPEATED * row_block(rows)]
+    found += [(one, contraction.broadcast) for one in once if rows > row_block(rows) and far_apart(one)]
+    return tuple((one, axis) for one, axis in found if can_be_laid_out(one) and _lies_along(plan, one, axis))
 
 
 def _lies_along(plan: BlockPlan, access: Access, axis: int) -> bool:

@@ -75,14 +75,19 @@ class BlockPlan:
         indices = self.stores[0].indices
         return self.axis_at(indices[-1]) if indices else None
 
-    def step(self, access: Access, axis: int) -> int | None:
-        """Elements between two neighbours along an axis; None where that varies or is not known."""
+    def moves(self, index: ir.Expr, axis: int) -> int | None:
+        """What an index grows by from one position of an axis to the next; None where that varies."""
         if axis not in self.variables:
             return 0
+        change = sym.Analyzer().simplify(substitute(index, {self.variables[axis]: self.variables[axis] + 1}) - index)
+        return int(change) if isinstance(change, prim.IntImm) else None
+
+    def step(self, access: Access, axis: int) -> int | None:
+        """Elements between two neighbours along an axis; None where that varies or is not known."""
         shape = [extent_of(extent) for extent in access.buffer.ty.shape]
         total = 0
         for dim, index in enumerate(access.indices):
-            moved, stride = _difference(index, self.variables[axis]), product(shape[dim + 1 :])
+            moved, stride = self.moves(index, axis), product(shape[dim + 1 :])
             if moved is None or (moved != 0 and not isinstance(stride, int)):
                 return None
             total += moved * stride if isinstance(stride, int) else 0
@@ -99,12 +104,6 @@ class BlockPlan:
 
     def axes_of(self, access: Access) -> frozenset[int]:
         return frozenset(a for a in self.own if self.step(access, a) != 0)
-
-
-def _difference(index: ir.Expr, var: tirx.Var) -> int | None:
-    moved = substitute(index, {var: var + 1})
-    change = sym.Analyzer().simplify(moved - index)
-    return int(change) if isinstance(change, prim.IntImm) else None
 
 
 Written = tuple[list[tirx.Stmt], list[tirx.Var]]

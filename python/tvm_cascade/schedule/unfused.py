@@ -18,14 +18,13 @@ from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import (
     TASKS_OF_A_CORE,
     Contraction,
-    apart,
     packed_dim,
     product_alone,
     read_again,
     reads_once,
+    repacked,
     row_block,
     schedule_contraction_alone,
-    strided,
     tile_alone,
 )
 from tvm_cascade.schedule.nest_schedule import (
@@ -187,16 +186,20 @@ def schedule_alone(
 def _schedule_product(nest: Nest, contraction: Contraction) -> None:
     """A product in register tiles: operands are packed by themselves, or where the one column that reads them is."""
     sch, cpu, plan = nest.sch, nest.cpu, nest.plan
-    near, contiguous = list[Callable[[Loop], None]](), apart(plan, contraction)
-    again = list[list[int]]()
-    for access in (*contraction.packed, *contiguous):
-        dim = packed_dim(plan, access, contraction.lanes)
+    near, again = list[Callable[[Loop], None]](), list[list[int]]()
+    laid_out, rows = repacked(plan, contraction), plan.extents[contraction.broadcast]
+    for access, axis in (*((one, contraction.lanes) for one in contraction.packed), *laid_out):
+        dim = packed_dim(plan, access, axis)
         assert dim is not None
+        along = axis == contraction.lanes
+        once = along and reads_once(plan, contraction, access, cpu)
         panel, before = panel_of(cpu, nest.dtype), min(dim, *_reduced_dims(plan, access))
-        if (once := reads_once(plan, contraction, access, cpu)) or any(access is one for one in contiguous):
+        if not along:
+            panel = row_block(int(rows))
+        elif once or any(access is one for one, _ in laid_out):
             lanes, count, _ = tile_alone(plan, contraction, cpu)
             panel = lanes * count
-        if (copy := operand_copy(sch.mod["main"], access.buffer)) is not None:
+        if along and (copy := operand_copy(sch.mod["main"], access.buffer)) is not None:
             packed = sch.get_sblock(copy)
             lay_out(sch, packed, access, dim, panel, before)
         else:
@@ -206,12 +209,6 @@ def _schedule_product(nest: Nest, contraction: Contraction) -> None:
             again.append(read_again(plan, contraction, access))
         else:
             schedule_panels(nest, packed, dim, panel)
-    for access in strided(plan, contraction):
-        dim = packed_dim(plan, access, contraction.broadcast)
-        assert dim is not None
-        rows = row_block(int(plan.extents[contraction.broadcast]))
-        packed = pack_operand(nest, access, dim, rows, None, min(dim, *_reduced_dims(plan, access)))
-        schedule_panels(nest, packed, dim, rows)
     in_columns = [axis for axis in plan.spatial if again and all(axis in axes for axes in again)]
     schedule_contraction_alone(nest, contraction, near, in_columns)
 
