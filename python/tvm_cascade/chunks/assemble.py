@@ -72,7 +72,7 @@ def partial_functions(fold: SingleFold, state: State, parts: Sequence[Cut]) -> t
 
 def _of_chunk(fold: SingleFold, state: State, part: Cut, nests: NestBuilder, suffix: str = "") -> PartialEmitter:
     group, leaving = part.of_group(), [one.along(tuple(part.chunk.pieces)) for one in state.leaving]
-    left = [one.buffer(group, part.index_dtype, one.name + suffix) for one in leaving]
+    left = [one.buffer(group, part.index_dtype, suffix) for one in leaving]
     return PartialEmitter(part, state, left, fold.group.frame.length, nests)
 
 
@@ -190,7 +190,7 @@ def combined(source: Source, length: Extent, nests: NestBuilder) -> Emitted:
     total = tirx.decl_buffer([1], COUNTS, name="count", layout=None) if state.counted else None
     together = None if total is None else load(total, [tirx.const(0, nests.dtype)])
     slots = _slots(source, length, nests, together)
-    left = [one.buffer(state.group, nests.dtype, one.name) for one in state.leaving]
+    left = [one.buffer(state.group, nests.dtype) for one in state.leaving]
     for one, buffer in zip(state.leaving, left, strict=True):
         slots.homes[one.symbol] = Slot(buffer, one.dims)
     statements = [] if total is None else [_counted(source, total, nests)]

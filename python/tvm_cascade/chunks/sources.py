@@ -58,7 +58,7 @@ class Stacked:
 
     def __init__(self, state: State, chunks: Extent, index_dtype: str) -> None:
         self.state, self.chunks = state, chunks
-        self.states = [one.buffer(state.group, index_dtype, f"{one.name}s", leading=[chunks]) for one in state.leaving]
+        self.states = [one.buffer(state.group, index_dtype, "s", leading=[chunks]) for one in state.leaving]
         shape = [as_index(chunks, index_dtype)]
         self.counts = tirx.decl_buffer(shape, COUNTS, name="counts", layout=None) if state.counted else None
         self.inputs = (*self.states, *([] if self.counts is None else [self.counts]))

@@ -112,41 +112,28 @@ def split(
     """
     fold = single_fold(mod_or_func, FuseOptions.from_environment(**options))
     dtype = index_dtype(fold.program)
-    chunking = chunking_of(fold.group, chunks, lengths, shared or {}, dtype)
+    found, known = chunking_of(fold.group, chunks, lengths, shared or {}, dtype)
     state = state_of(fold.group, [param.name for param in fold.program.params])
-    parts, numbered = (cut_into(fold, state, chunking.chunks, numbered=n) for n in (False, True))
-    stacked = Stacked(state, chunking.number or tirx.Var("chunks", dtype), dtype)
+    parts, numbered = (cut_into(fold, state, found, numbered=n) for n in (False, True))
+    stacked = Stacked(state, len(found) if known else tirx.Var("chunks", dtype), dtype)
     return Split(
         partial_functions(fold, state, parts),
         combine_function(fold, stacked),
         merge_function(fold, stacked),
-        joined_function(fold, state, numbered) if chunking.known else None,
-        tuple(map(state.part, state.leaving)),
+        joined_function(fold, state, numbered) if known else None,
+        tuple(one.part for one in state.leaving),
         state.counted,
-        tuple(chunk.length for chunk in chunking.chunks if isinstance(chunk.length, int)),
+        tuple(chunk.length for chunk in found if isinstance(chunk.length, int)),
     )
 
 
 # The chunks that a caller asks for: known ones, which cover the axis, or any of one length, or any at all.
 
 
-@dataclass(frozen=True)
-class Chunking:
-    """The chunks; `known` where they are all of the axis, else one stands for any."""
-
-    chunks: tuple[Chunk, ...]
-    known: bool
-
-    @property
-    def number(self) -> int | None:
-        """How many there are, where that is known."""
-        return len(self.chunks) if self.known else None
-
-
 def chunking_of(
     group: Group, chunks: int | None, lengths: int | Sequence[int] | None, shared: Mapping[int, str], index_dtype: str
-) -> Chunking:
-    """The chunks of a group's axis; parameters are those of `split`.
+) -> tuple[tuple[Chunk, ...], bool]:
+    """The chunks of a group's axis, and whether they are all of it: else one stands for any. Parameters are `split`'s.
 
     Raises
     ------
@@ -161,7 +148,7 @@ def chunking_of(
         if isinstance(lengths, int) and lengths < 1:
             raise OptionError("a positive length", str(lengths), "split(lengths=…)")
         length = tirx.Var("length", index_dtype) if lengths is None else lengths
-        return Chunking((Chunk(length, tirx.Var("offset", index_dtype), shared.get(0, "")),), known=False)
+        return (Chunk(length, tirx.Var("offset", index_dtype), shared.get(0, "")),), False
     given = tuple(lengths)
     counts = bool(given) and all(isinstance(n, int) and n > 0 for n in given)
     if not counts or (isinstance(whole, int) and sum(given) != whole):
@@ -169,7 +156,7 @@ def chunking_of(
     _check_shared(group, shared, len(given))
     starts = [tirx.const(sum(given[:k]), index_dtype) for k in range(len(given))]
     found = (Chunk(n, start, shared.get(k, "")) for k, (n, start) in enumerate(zip(given, starts, strict=True)))
-    return Chunking(tuple(found), known=True)
+    return tuple(found), True
 
 
 def _equal_lengths(whole: Extent, chunks: int, lengths: object) -> tuple[int, ...]:

@@ -66,19 +66,16 @@ class Leaving:
     """A symbol of a fold that leaves, with the rows and free axes that index it."""
 
     symbol: sp.Symbol
-    name: str
     dims: tuple[tirx.Var, ...]
-    dtype: str
-    formula: str
-    identity: float
+    part: StatePart
 
     def along(self, rows: Sequence[tirx.Var]) -> Leaving:
         """What leaves with further rows before its own."""
         return dataclasses.replace(self, dims=(*rows, *self.dims))
 
-    def buffer(self, group: Group, index_dtype: str, name: str, leading: Sequence[Extent] = ()) -> tirx.Var:
-        extents = [*leading, *([group.frame.extents[v] for v in self.dims] or [1])]
-        return tirx.decl_buffer([as_index(e, index_dtype) for e in extents], self.dtype, name=name, layout=None)
+    def buffer(self, group: Group, index_dtype: str, suffix: str = "", leading: Sequence[Extent] = ()) -> tirx.Var:
+        extents = [as_index(e, index_dtype) for e in (*leading, *([group.frame.extents[v] for v in self.dims] or [1]))]
+        return tirx.decl_buffer(extents, self.part.dtype, name=self.part.name + suffix, layout=None)
 
 
 @dataclass(frozen=True)
@@ -99,12 +96,6 @@ class State:
     leaving: tuple[Leaving, ...]
     standing_at: dict[sp.Symbol, sp.Symbol]
     counted: bool
-
-    def part(self, leaving: Leaving) -> StatePart:
-        """What leaves as it is told to users."""
-        extents = [self.group.frame.extents[v] for v in leaving.dims] or [1]
-        shape = tuple(e if isinstance(e, int) else str(e) for e in extents)
-        return StatePart(leaving.name, shape, leaving.dtype, leaving.formula, leaving.identity)
 
 
 def state_of(group: Group, taken: Collection[str]) -> State:
@@ -131,7 +122,9 @@ def state_of(group: Group, taken: Collection[str]) -> State:
         else:
             dtype, told = reference_dtype(group), formula(moves[step.symbol].value)
             identity = moves[step.symbol].start
-        leaving.append(Leaving(step.symbol, name, dims.of(step.symbol), dtype, told, identity))
+        extents = [group.frame.extents[v] for v in dims.of(step.symbol)] or [1]
+        shape = tuple(e if isinstance(e, int) else str(e) for e in extents)
+        leaving.append(Leaving(step.symbol, dims.of(step.symbol), StatePart(name, shape, dtype, told, identity)))
     return State(group, dims, program, tuple(leaving), standing_at, _is_counted(whole, group))
 
 

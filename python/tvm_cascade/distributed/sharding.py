@@ -53,7 +53,7 @@ class Chunked:
     @cached_property
     def state(self) -> tuple[StatePart, ...]:
         """The buffers of a state."""
-        return tuple(map(self._state.part, self._state.leaving))
+        return tuple(one.part for one in self._state.leaving)
 
     @property
     def is_guarded(self) -> bool:
