@@ -11,8 +11,6 @@ import sympy as sp
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.facts.extent import Extents
-from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.inline import inliner_of
 from tvm_cascade.analysis.order import among
@@ -197,18 +195,10 @@ class _Assembly:
         """Stages with logarithms of sums in place of sums that divide, and those that the forward function stores."""
         if self.saved is not None:
             return list(made), []
-        sweep = self.sweep
-        rules = self._keeps, self.program.writer, self._is_positive, sweep.places
-        normalisers = Normalisers(sweep.terms, sweep.stages, *rules)
+        normalisers = Normalisers(self.sweep, self._keeps)
         found = [normalisers.of(one) for one in made]
         live = self._live([*normalisers.kept, *found], results)
         return [one for one in live if one not in normalisers.kept], [one for one in live if one in normalisers.kept]
-
-    def _is_positive(self, buffer: tirx.Var) -> bool:
-        stage = self.program.writer(buffer)
-        if stage is None or stage.reducer is None or stage.reducer.plain is not SUM:
-            return False
-        return Extents().of(self.sweep.element(stage)).low >= 0
 
     def _live(self, made: Sequence[Made], results: Sequence[Made]) -> list[Made]:
         """The stages that some results need, in order."""

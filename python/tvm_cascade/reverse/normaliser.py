@@ -12,10 +12,10 @@ import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.facts.extent import Extent, Extents
-from tvm_cascade.analysis.program import Stage
+from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.tir import extent_of
-from tvm_cascade.reverse.stages import Made, Stages
-from tvm_cascade.reverse.terms import Terms
+from tvm_cascade.reverse.stages import Made
+from tvm_cascade.reverse.sweep import Sweep
 
 
 @dataclass
@@ -24,21 +24,17 @@ class Normalisers:
 
     Attributes
     ----------
-    terms, stages : of a backward function.
+    sweep : that made the stages of a backward function.
     keeps : whether a buffer is an input, or left to it.
-    writer : the stage that computes a buffer; None of an input.
-    is_positive : whether a buffer is a sum of what is never negative.
-    places : a variable for each dimension of a result.
     kept : the maps, which the forward function stores.
     """
 
-    terms: Terms
-    stages: Stages
+    sweep: Sweep
     keeps: Callable[[tirx.Var], bool]
-    writer: Callable[[tirx.Var], Stage | None]
-    is_positive: Callable[[tirx.Var], bool]
-    places: Callable[[tirx.Var], list[tirx.Var]]
     kept: list[Made] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.terms, self.stages, self.writer = self.sweep.terms, self.sweep.stages, self.sweep.program.writer
 
     def of(self, made: Made) -> Made:
         """A stage with the logarithms of what it divides exponentials by."""
@@ -52,11 +48,18 @@ class Normalisers:
         """What a value divides by that is never negative and the same all along a row, with a sum in it."""
         found = []
         for base in sorted({power.base for power in value.atoms(sp.Pow) if power.exp == -1}, key=sp.default_sort_key):
-            sums = [(s, load) for s, load in self.terms.loads(base) if self.is_positive(load.source)]
+            sums = [(s, load) for s, load in self.terms.loads(base) if self._is_positive(load.source)]
             known = {symbol: Extent(low=0.0) for symbol, _ in sums}
             if sums and _has_a_place_of_its_own(sums[0][1]) and self._is_of_rows(base, {*sums[0][1].indices}):
                 found += [(base, sums[0][1])] if Extents(known).of(base).low >= 0 else []
         return found
+
+    def _is_positive(self, buffer: tirx.Var) -> bool:
+        """Whether a buffer is a sum of what is never negative."""
+        stage = self.writer(buffer)
+        if stage is None or stage.reducer is None or stage.reducer.plain is not SUM:
+            return False
+        return Extents().of(self.sweep.element(stage)).low >= 0
 
     def _inlined(self, value: sp.Expr) -> sp.Expr:
         """A value with the maps of rows that divide by such sums written out."""
@@ -95,7 +98,7 @@ class Normalisers:
 
     def _logarithm(self, load: ir.TensorLoad, value: sp.Expr) -> sp.Expr:
         """What the forward function leaves of a sum, at the place of a load of it."""
-        places = self.places(load.source)
+        places = self.sweep.places(load.source)
         pairs = zip(load.indices, places, load.source.ty.shape, strict=True)
         own = {
             i: tirx.const(0, i.ty.dtype) if extent_of(n) == 1 else place
