@@ -21,9 +21,8 @@ from tvm_cascade.analysis.tir import within
 from tvm_cascade.errors import SplitError
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.evaluate.tolerance import assert_close
-from tvm_cascade.plan.chunked import Chunks, Cost, in_chunks
+from tvm_cascade.plan.chunked import Call, Chunks, Cost, Serial, axes_of, in_chunks
 from tvm_cascade.plan.plan import bytes_of
-from tvm_cascade.plan.serial import Call, Serial, axes_of
 from tvm_cascade.transform.fuse_function import read_function
 
 from ..analysis.programs import array, each, fold, maximum, number, program, total
