@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tvm_ffi
 from numpy.typing import NDArray
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.passes import along_axis
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.tir import dtype_of, loads_of
+from tvm_cascade.analysis.tir import dtype_of, loads_of, within
 from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.evaluate.oracle import signature
 
@@ -39,29 +38,22 @@ def drawn(program: Program, groups: Sequence[Group], kind: str, rng: np.random.G
             arrays.append(rng.integers(0, limit, shape).astype(dtype))
         elif dtype.startswith("float8"):
             arrays.append(rng.standard_normal(shape).astype(dtype))
+        elif not shape:
+            arrays.append(np.ones(shape, dtype))
         else:
-            patterned = axis is not None or (not groups and bool(shape))
-            at = axis if axis is not None else -1
-            arrays.append(
-                INPUTS[kind if patterned else _PLAIN](rng, shape, dtype, axis=at) if shape else _scalar(dtype)
-            )
+            pattern = _PLAIN if axis is None and groups else kind
+            arrays.append(INPUTS[pattern](rng, shape, dtype, axis=-1 if axis is None else axis))
     return arrays
-
-
-def _scalar(dtype: str) -> Array:
-    return np.ones((), dtype)
 
 
 def _index_limit(program: Program, param: tirx.Var) -> int | None:
     """The smallest extent that the values of an integer parameter index; None where they index nothing."""
     if not dtype_of(param).startswith(("int", "uint")):
         return None
-    limits: list[int] = []
-
-    def note(load: ir.TensorLoad) -> None:
-        for index, extent in zip(load.indices, load.source.ty.shape, strict=True):
-            if any(inner.source.same_as(param) for inner in loads_of(index)):
-                limits.append(int(extent))
-
-    tvm_ffi.structural_walk(program.func.body, (ir.TensorLoad, note))
+    limits = (
+        int(extent)
+        for load in within(program.func.body, ir.TensorLoad)
+        for index, extent in zip(load.indices, load.source.ty.shape, strict=True)
+        if any(inner.source.same_as(param) for inner in loads_of(index))
+    )
     return min(limits, default=None)

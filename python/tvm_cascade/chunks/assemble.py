@@ -92,10 +92,8 @@ def combine_function(fold: SingleFold, stacked: Stacked) -> tirx.PrimFunc:
 
 def merge_function(fold: SingleFold, stacked: Stacked) -> tirx.PrimFunc:
     """From the states of all chunks to results."""
-    after = _after(fold, stacked, _nests(fold))
-    return build(
-        fold.program, "merge", after.statements, [*stacked.inputs, *after.inputs], after.outputs, after.brought
-    )
+    statements, inputs, outputs, brought = _after(fold, stacked, _nests(fold))
+    return build(fold.program, "merge", statements, [*stacked.inputs, *inputs], outputs, brought)
 
 
 def joined_function(
@@ -115,26 +113,20 @@ def joined_function(
         inputs += [b for b in _inputs(fold, emitter.part, own) if not among(b, inputs)]
         statements += own
     source = Apart(state, [segment for emitter in emitters for segment in emitter.segments])
-    after = _after(fold, source, nests)
-    inputs += [b for b in after.inputs if not among(b, inputs)]
+    after, read, outputs, brought = _after(fold, source, nests)
+    inputs += [b for b in read if not among(b, inputs)]
     own = [b for emitter in emitters for b in (*emitter.allocated, *emitter.buffers)]
-    whole = [*statements, *after.statements]
-    outputs = after.outputs if params is None else []
-    return build(fold.program, "joined", whole, params or inputs, outputs, [*own, *after.brought])
+    given, outputs = (inputs, outputs) if params is None else (list(params), [])
+    return build(fold.program, "joined", [*statements, *after], given, outputs, [*own, *brought])
 
 
-@dataclass(frozen=True)
-class _After:
-    """What comes after the states: nests, parameters of the program that they read and write, and temporaries."""
+def _after(
+    fold: SingleFold, source: Source, nests: NestBuilder
+) -> tuple[list[tirx.Stmt], list[tirx.Var], list[tirx.Var], list[tirx.Var]]:
+    """What comes after the states: nests, parameters of the program that they read and write, and temporaries.
 
-    statements: list[tirx.Stmt]
-    inputs: list[tirx.Var]
-    outputs: list[tirx.Var]
-    brought: list[tirx.Var]
-
-
-def _after(fold: SingleFold, source: Source, nests: NestBuilder) -> _After:
-    """The function's results from states: the merge stands for the reductions, and what follows them stays."""
+    The merge stands for the reductions, and what follows these stays.
+    """
     program = fold.program
     merge = finished(source, fold.group.frame.length, nests, set(fold.asked), fold.guarding)
     stages = live_stages(program, [fold.group], [buffers_read(merge.statements)])
@@ -149,7 +141,7 @@ def _after(fold: SingleFold, source: Source, nests: NestBuilder) -> _After:
     read, stored = buffers_read(statements), [b for piece in ordered for b, _ in piece.writes]
     outputs = [*(param for param in program.params if among(param, stored)), *merge.flags]
     inputs = [param for param in program.params if among(param, read) and not among(param, outputs)]
-    return _After(statements, inputs, outputs, [buffer for piece in ordered for buffer in piece.allocates])
+    return statements, inputs, outputs, [buffer for piece in ordered for buffer in piece.allocates]
 
 
 def _nests(fold: SingleFold) -> NestBuilder:

@@ -21,7 +21,7 @@ from tvm_cascade.analysis.tir import analyzer_of, loads_of, uses, within
 from tvm_cascade.chunks.assemble import cut_into, joined_function
 from tvm_cascade.chunks.cut import Chunk, Cut, axis_that_is_cut
 from tvm_cascade.chunks.sources import MOST_PIECES
-from tvm_cascade.chunks.state import SingleFold, single_fold, state_of
+from tvm_cascade.chunks.state import single_fold, state_of
 from tvm_cascade.errors import SplitError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.assemble import index_dtype
@@ -49,24 +49,17 @@ def apart_at_conditions(func: tirx.PrimFunc, options: FuseOptions, processors: i
     except SplitError:
         return None
     state = state_of(fold.group, [param.name for param in fold.program.params])
-    (whole,) = cut_into(fold, state, [_everything(fold)], cuts_inputs=False)
-    length = whole.group.frame.extents[whole.axis]
+    length, dtype = fold.group.frame.extents[axis_that_is_cut(fold.group)], index_dtype(fold.program)
+    (whole,) = cut_into(fold, state, [Chunk(length, tirx.const(0, dtype))], cuts_inputs=False)
     bounds = sorted(set(_boundaries(whole)))
     if not isinstance(length, int) or not (inside := [b for b in bounds if 0 < b < length]):
         return None
-    dtype, ends = index_dtype(fold.program), [*inside, length]
-    starts = [0, *inside]
+    starts, ends = [0, *inside], [*inside, length]
     chunks = [Chunk(end - start, tirx.const(start, dtype)) for start, end in zip(starts, ends, strict=True)]
     chunks = [in_pieces(part, processors) for part in cut_into(fold, state, chunks, cuts_inputs=False)]
     parts = cut_into(fold, state, chunks, numbered=True, cuts_inputs=False)
     joined = joined_function(fold, state, parts, params=fold.program.params)
     return joined.with_attrs(dict(func.attrs)) if func.attrs is not None else joined
-
-
-def _everything(fold: SingleFold) -> Chunk:
-    """The whole axis as one chunk."""
-    length = fold.group.frame.extents[axis_that_is_cut(fold.group)]
-    return Chunk(length, tirx.const(0, index_dtype(fold.program)))
 
 
 def _boundaries(whole: Cut) -> Iterator[int]:

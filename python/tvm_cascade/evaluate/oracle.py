@@ -82,8 +82,7 @@ def signature(func: tirx.PrimFunc) -> Signature:
     """
     if not isinstance(func, tirx.PrimFunc):
         raise InputError("a tvm.tirx.PrimFunc", type(func).__name__, "oracle", "take one function out of the module")
-    written: set[ir.Var] = set()
-    tvm_ffi.structural_walk(func.body, (tirx.BufferStore, lambda store: written.add(store.buffer)))
+    written = _stored_in(func.body)
     return Signature(
         tuple(param for param in func.params if param not in written),
         tuple(param for param in func.params if param in written),
@@ -181,25 +180,24 @@ def _check_outputs(root: s_tir.SBlock, outputs: Sequence[ir.Var]) -> None:
     """Refuse functions that read what the caller left in an output: nobody says what that is."""
     written: set[ir.Var] = set()
     for statement in _statements(root.body):
-        loads: set[ir.Var] = set()
-        stores: set[ir.Var] = set()
-        starts: set[ir.Var] = set()
-        tvm_ffi.structural_walk(statement, (ir.TensorLoad, lambda load, into=loads: into.add(load.source)))
-        tvm_ffi.structural_walk(statement, (tirx.BufferStore, lambda store, into=stores: into.add(store.buffer)))
-        tvm_ffi.structural_walk(statement, (s_tir.SBlock, lambda block, into=starts: into.update(_started(block))))
+        loads = {load.source for load in _within(statement, ir.TensorLoad)}
+        started = (block.init for block in _within(statement, s_tir.SBlock) if block.init is not None)
+        known = written.union(*map(_stored_in, started))  # values that a reduction starts from are its own
         for output in outputs:
-            if output in loads and output not in written | starts:
+            if output in loads and output not in known:
                 expected, found = "outputs that are written before they are read", f"`{output.name}`"
                 raise OracleError(expected, found, "oracle", "give the former values as an input of their own")
-        written |= stores
+        written |= _stored_in(statement)
 
 
-def _started(block: s_tir.SBlock) -> set[ir.Var]:
-    """The buffers whose values a reduction starts from its own."""
-    found: set[ir.Var] = set()
-    if block.init is not None:
-        tvm_ffi.structural_walk(block.init, (tirx.BufferStore, lambda store: found.add(store.buffer)))
+def _within(node: ir.Expr | tirx.Stmt, kind: type) -> list[Any]:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(node, (kind, found.append))
     return found
+
+
+def _stored_in(statement: tirx.Stmt) -> set[ir.Var]:
+    return {store.buffer for store in _within(statement, tirx.BufferStore)}
 
 
 def _dtype(buffer: ir.Var) -> str:
@@ -323,9 +321,7 @@ def _reduction(body: tirx.Stmt, reduced: set[ir.Var], binary: Binary) -> _Reduct
 
 
 def _variables(node: ir.Expr | tirx.Stmt) -> set[ir.Var]:
-    found: set[ir.Var] = set()
-    tvm_ffi.structural_walk(node, (ir.Var, found.add))
-    return found
+    return {*_within(node, ir.Var)}
 
 
 class _Block:

@@ -108,12 +108,12 @@ def check(
     scale = _scale(want)
     underflow = _flushed(scale, length, dtype)
     baseline_error = float(
-        np.max(_errors(usual, want, scale, underflow), initial=0.0, where=_kind(usual) == _kind(want))
+        np.max(_errors(usual, want, scale, underflow), initial=0.0, where=kinds(usual) == kinds(want))
     )
     allowed = 2.0 * baseline_error + floor(length, dtype)
     # An element whose kind differs from the oracle's, at its own dtype too, is compared with the unfused program.
     stored = _as_stored(want, dtype)
-    reference = np.where(_kind(got) == _kind(want), want, np.where(_kind(got) == _kind(stored), stored, usual))
+    reference = np.where(kinds(got) == kinds(want), want, np.where(kinds(got) == kinds(stored), stored, usual))
     errors = _errors(got, reference, scale, underflow)
     max_error = float(np.max(errors, initial=0.0))
     ok = max_error <= allowed
@@ -159,12 +159,9 @@ def _flushed(scale: _Floats, length: int, dtype: str) -> _Floats:
 
 def kinds(values: ArrayLike) -> NDArray[Any]:
     """The class of each element: 0 finite, 1 NaN, 2 +inf, 3 −inf."""
-    return _kind(_floats(values))
-
-
-def _kind(values: _Floats) -> NDArray[Any]:
-    kinds = np.where(np.isposinf(values), _POSITIVE, np.where(np.isneginf(values), _NEGATIVE, _FINITE))
-    return np.where(np.isnan(values), _NAN, kinds)
+    floats = _floats(values)
+    found = np.where(np.isposinf(floats), _POSITIVE, np.where(np.isneginf(floats), _NEGATIVE, _FINITE))
+    return np.where(np.isnan(floats), _NAN, found)
 
 
 def _as_stored(exact: _Floats, dtype: str) -> _Floats:
@@ -196,11 +193,11 @@ def _scale(exact: _Floats) -> _Floats:
 
 def _errors(values: _Floats, reference: _Floats, scale: _Floats, underflow: _Floats) -> _Floats:
     """Scaled errors of finite elements; elsewhere 0 where the kinds match and inf where they do not."""
-    kinds, expected = _kind(values), _kind(reference)
+    found, expected = kinds(values), kinds(reference)
     with np.errstate(all="ignore"):
         distance = np.maximum(np.abs(values - reference) - underflow, 0.0)
         scaled = np.where(distance > 0.0, distance / scale, 0.0)
-    return np.where(kinds != expected, np.inf, np.where(kinds == _FINITE, scaled, 0.0))
+    return np.where(found != expected, np.inf, np.where(found == _FINITE, scaled, 0.0))
 
 
 def _message(
@@ -215,8 +212,8 @@ def _message(
     if worst is None:
         return "equal: no elements"
     place = f"at {list(worst)}: {got[worst]!s}, expected {reference[worst]!s}"
-    kinds = int(_kind(got)[worst]), int(_kind(reference)[worst])
-    if kinds[0] != kinds[1]:
-        return f"non-finite elements differ, {_KIND_NAMES[kinds[0]]} for {_KIND_NAMES[kinds[1]]} {place}"
+    found, expected = (_KIND_NAMES[int(kinds(values)[worst])] for values in (got, reference))
+    if found != expected:
+        return f"non-finite elements differ, {found} for {expected} {place}"
     verdict, relation = ("close", "<=") if ok else ("not close", ">")
     return f"{verdict}: error {max_error:.3g} {relation} {allowed:.3g} (unfused {baseline_error:.3g}) {place}"
