@@ -128,7 +128,7 @@ def _after(
     The merge stands for the reductions, and what follows these stays.
     """
     program = fold.program
-    merge = finished(source, fold.group.frame.length, nests, set(fold.asked), fold.guarding)
+    merge = finished(source, fold.group.frame.length, nests, fold.guarding)
     stages = live_stages(program, [fold.group], [buffers_read(merge.statements)])
     whole = [stage for stage in stages if stage is program.together(stage)[0]]
     pieces = [stage_piece(program, stage, [], program.position(stage)) for stage in whole]
@@ -165,11 +165,11 @@ class Emitted:
     flags: Sequence[tirx.Var] = ()
 
 
-def finished(source: Source, length: Extent, nests: NestBuilder, asked: set[sp.Symbol], guarded: Guarding) -> Emitted:
+def finished(source: Source, length: Extent, nests: NestBuilder, guarded: Guarding) -> Emitted:
     """The nests of the results that are asked for, of all chunks of an axis, and of what tells where they failed."""
     slots = _slots(source, length, nests)
     statements = MergeEmitter(slots, nests, source.state.program).run()
-    finish = FinishEmitter(slots, nests, asked)
+    finish = FinishEmitter(slots, nests, set(guarded.asked))
     statements += finish.run()
     flags = GuardEmitter(slots, nests, guarded).told()
     statements += [nest for _, nest in flags]

@@ -180,17 +180,10 @@ def _told(component: Component) -> str:
 
 @dataclass(frozen=True)
 class SingleFold:
-    """A function with one fold, restricted to the results that are asked for.
-
-    Attributes
-    ----------
-    asked : results that the caller, or what stays outside the fold, reads, and those that guards read.
-    guarding : the results that are guarded.
-    """
+    """A function with one fold, restricted to the results that are asked for, also by guards."""
 
     program: Program
     group: Group
-    asked: tuple[sp.Symbol, ...]
     guarding: Guarding
 
 
@@ -215,7 +208,7 @@ def single_fold(mod_or_func: tvm.IRModule | tirx.PrimFunc, options: FuseOptions,
     fold = group.fold.restricted_to(guarded.asked)
     if not fold.components:
         raise SplitError("a fold that carries a state", "results that are numbers", ", ".join(group.names))
-    return SingleFold(program, dataclasses.replace(group, fold=fold), guarded.asked, guarded)
+    return SingleFold(program, dataclasses.replace(group, fold=fold), guarded)
 
 
 def _function(mod_or_func: object) -> tirx.PrimFunc:

@@ -25,15 +25,14 @@ from tvm_cascade.schedule.nest_schedule import (
     Block,
     CpuSchedule,
     Deferred,
-    LoopSummary,
     Nest,
-    TiledLoop,
+    cuts,
     loops_after_tiling,
     power_of_two_divisor,
     tile_rows,
 )
 from tvm_cascade.schedule.nests import Access, BlockPlan, plan_alone
-from tvm_cascade.schedule.packing import lay_out, lay_out_in_panels, pack_operand
+from tvm_cascade.schedule.packing import lay_out, pack_operand
 from tvm_cascade.schedule.roles import FusedLoop, read_fused_loops
 from tvm_cascade.schedule.row_fold import join_fold, joins, schedule_fold
 from tvm_cascade.schedule.row_plan import RowPlan, plan_rows
@@ -60,12 +59,11 @@ def schedule_cpu(sch: s_tir.Schedule, cpu: Cpu, most_rows: int | None = None) ->
     func = sch.mod["main"]
     loops = read_fused_loops(func)
     handled: set[str] = set()
-    made: list[LoopSummary] = []
+    made: list[str] = []
     for loop in loops:
         handled |= {plan.name for plan in (*loop.before, *loop.blocks, *loop.after)}
         rows = plan_rows(loop, cpu, most_rows)
-        block, panel = (0, 0) if rows is None else (rows.block, rows.panel)
-        made.append(LoopSummary(loop.tile, loop.lanes, loop.segments, block, panel))
+        made.append(cuts(loop, 0, 0) if rows is None else cuts(loop, rows.block, rows.panel))
         if rows is None:
             for plan in (*loop.before, *loop.blocks, *loop.after):
                 schedule_alone(sch, cpu, deferred, plan, loop.outer if plan in loop.blocks else 0)
@@ -87,19 +85,20 @@ class _LoopSchedule:
         sch, row = self.sch, self.rows.row
         dot = find_dot(self.loop, self.cpu, set(self.rows.contractions))
         partial = None if dot is None else split_dot(self._whole_nest(dot))
-        tiled = tile_rows(sch, self.loop, row, self.rows.block)
+        self.tasks, self.tile = tile_rows(sch, self.loop, row, self.rows.block)
         finishers = [sch.get_sblock(plan.name) for plan in self.loop.after]
         for block in finishers:
-            sch.reverse_compute_at(block, tiled.tasks, preserve_unit_loops=True)
+            sch.reverse_compute_at(block, self.tasks, preserve_unit_loops=True)
         nests = {plan.name: self._nest(plan) for plan in self.loop.blocks}
         for plan in self.loop.before:
-            self._bring(plan, tiled)
+            self._bring(plan)
         for plan in self.loop.blocks:
             if plan.name in self.rows.contractions:
-                self._pack(nests[plan.name], self.rows.contractions[plan.name], tiled)
+                self._pack(nests[plan.name], self.rows.contractions[plan.name])
         for plan in self.loop.blocks:
-            if (dim := self.rows.laid_out.get(plan.name)) is not None:
-                lay_out_in_panels(nests[plan.name], dim, self.rows.panel)
+            buffer, dim = plan.stores[0].buffer, self.rows.laid_out.get(plan.name)
+            if dim is not None and dim != len(buffer.ty.shape) - 1:
+                lay_out(sch, nests[plan.name].block, buffer, dim, self.rows.panel)
         if dot is not None and partial is not None:
             schedule_dot(nests.pop(dot), partial)
         self._schedule_blocks(nests)
@@ -109,13 +108,13 @@ class _LoopSchedule:
             own = [a for a in plan.own if a not in self.loop.rows]
             inner = sch.get_loops(block)[-len(own) :] if own else []
             schedule_fold(Nest(sch, self.cpu, self.deferred, plan, block, dict(zip(own, inner, strict=True))))
-        self.deferred.parallel.append(tiled.tasks)
+        self.deferred.parallel.append(self.tasks)
         static = all(plan.is_static for plan in self.loop.blocks)
         # Nothing in a whole tile is worth that: what is guarded there is no product.
         tuples = keeps_tuples(len(plan.stores) for plan in self.loop.blocks if plan.role == "partial")
         kept = tuples and not self._shares_what_is_carried()
         if self.loop.guarded and not self.loop.before and self.loop.separable and static and kept:
-            self.deferred.guarded.append(tiled.tile)
+            self.deferred.guarded.append(self.tile)
 
     def _shares_what_is_carried(self) -> bool:
         """Whether TVM may give storage of what goes from tile to tile to something else."""
@@ -135,16 +134,16 @@ class _LoopSchedule:
         block = self.sch.get_sblock(plan.name)
         return Nest(self.sch, self.cpu, self.deferred, plan, block, loops, self.rows.row, panel)
 
-    def _bring(self, plan: BlockPlan, tiled: TiledLoop) -> None:
+    def _bring(self, plan: BlockPlan) -> None:
         """Copies an operand where the loop needs it: once for a block of rows, or for each tile."""
         readers = [(b, a) for b in self.loop.blocks for a in b.loads if a.buffer.same_as(plan.stores[0].buffer)]
         once = all(self._same_in_all_tiles(reader, access) for reader, access in readers)
         block = self.sch.get_sblock(plan.name)
-        self.sch.compute_at(block, tiled.tasks if once else tiled.tile, preserve_unit_loops=True)
+        self.sch.compute_at(block, self.tasks if once else self.tile, preserve_unit_loops=True)
         loops = dict(zip(plan.own, self.sch.get_loops(block)[-len(plan.own) :], strict=True))
         schedule_fold(Nest(self.sch, self.cpu, self.deferred, plan, block, loops))
 
-    def _pack(self, nest: Nest, contraction: Contraction, tiled: TiledLoop) -> None:
+    def _pack(self, nest: Nest, contraction: Contraction) -> None:
         for access in contraction.packed:
             if self.loop.writer(access.buffer) is not None:
                 continue
@@ -153,11 +152,10 @@ class _LoopSchedule:
             width = self.rows.panel if contraction.lanes == self.rows.row else self._panel_of(nest, contraction)
             copy = next((p for p in self.loop.before if p.stores[0].buffer.same_as(access.buffer)), None)
             if copy is not None:
-                lay_out(self.sch, self.sch.get_sblock(copy.name), access, dim, width)
+                lay_out(self.sch, self.sch.get_sblock(copy.name), access.buffer, dim, width)
                 continue
-            pack_operand(
-                nest, access, dim, width, tiled.tasks if self._same_in_all_tiles(nest.plan, access) else tiled.tile
-            )
+            once = self._same_in_all_tiles(nest.plan, access)
+            pack_operand(nest, access, dim, width, self.tasks if once else self.tile)
 
     def _panel_of(self, nest: Nest, contraction: Contraction) -> int:
         rows = nest.extent(contraction.broadcast)

@@ -31,7 +31,7 @@ from tvm_cascade.schedule.nest_schedule import (
 )
 from tvm_cascade.schedule.nests import BlockPlan, plan_alone
 from tvm_cascade.schedule.roles import FusedLoop, read_fused_loops
-from tvm_cascade.schedule.row_plan import contracted_row
+from tvm_cascade.schedule.row_plan import contracted_row, reads_again
 from tvm_cascade.transform.nest import GUARD, TILE_ROLES
 
 
@@ -106,7 +106,7 @@ class _Kernel:
     def _take_rows(self) -> Loop:
         """The loop over blocks of rows, outside of everything."""
         if self.plan.row is not None:
-            return tile_rows(self.sch, self.loop, self.plan.row, self.plan.rows).tasks
+            return tile_rows(self.sch, self.loop, self.plan.row, self.plan.rows)[0]
         outermost = self.sch.get_loops(self.sch.get_sblock(self.loop.blocks[0].name))[0]
         return outermost if self.loop.outer > 1 else self.sch.add_unit_loop(outermost)
 
@@ -271,7 +271,7 @@ def _most_rows(loop: FusedLoop, gpu: Gpu) -> int:
     extent = loop.blocks[0].extents[row]
     if not isinstance(extent, int):
         return 1  # TVM gives arrays of a guarded number of rows no constant size
-    if any(_reuses(plan, row, loop) for plan in loop.blocks):
+    if any(family_of(plan, loop) and reads_again(plan, row) for plan in loop.blocks):
         rows = _padded(extent, gpu.threads // gpu.warp)
     else:
         most = gpu.threads // gpu.warp if _longest(loop) <= SHORT_FOLD else 1
@@ -301,12 +301,6 @@ def _longest(loop: FusedLoop) -> int:
 def _number(extent: Extent) -> int:
     """An extent, or one that is long, where it is not known."""
     return extent if isinstance(extent, int) else SHORT_FOLD + 1
-
-
-def _reuses(plan: BlockPlan, row: int, loop: FusedLoop) -> bool:
-    """Whether an operand is read again for every row."""
-    deep = bool(plan.reduce) and bool(family_of(plan, loop))
-    return deep and any(row not in plan.axes_of(a) and plan.axes_of(a) & plan.reduce for a in plan.loads)
 
 
 def _with_rows(

@@ -5,8 +5,6 @@ Else a thread computes one element, or a vector of neighbours where `gpu_vectors
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import tvm
 from tvm import s_tir
 
@@ -40,7 +38,7 @@ def schedule_kernel_alone(sch: s_tir.Schedule, gpu: Gpu, deferred: Deferred, pla
         _schedule_sides(nest, gpu, *sides)
         return
     if plan.role != VECTORS and (transposed := read_transposition(plan, gpu)) is not None:
-        schedule_transposition(nest, outer, transposed)
+        schedule_transposition(nest, outer, *transposed)
         return
     spatial, reduced = [loops[a] for a in plan.spatial], nest.reduced
     sch.reorder(*spatial, *reduced)
@@ -139,24 +137,13 @@ _WORD = 4
 """Bytes of a bank."""
 
 
-@dataclass(frozen=True)
-class Transposition:
-    """What a map reads across.
+def read_transposition(plan: BlockPlan, gpu: Gpu) -> tuple[list[Access], int, int] | None:
+    """What a map transposes; None where it does not, or its squares fit into no shared memory.
 
-    Attributes
-    ----------
-    loads : that are contiguous along `across`, and not along the output's last axis.
-    across : the axis along which they are.
-    side : elements of a square.
+    Returns
+    -------
+    Loads that are contiguous along another axis than the output's last, that axis, and elements of a square's side.
     """
-
-    loads: tuple[Access, ...]
-    across: int
-    side: int
-
-
-def read_transposition(plan: BlockPlan, gpu: Gpu) -> Transposition | None:
-    """What a map transposes; None where it does not, or its squares fit into no shared memory."""
     last = plan.last_axis()
     if last is None or plan.reduce or plan.binds or not plan.is_static or len(plan.stores) != 1:
         return None
@@ -174,25 +161,25 @@ def read_transposition(plan: BlockPlan, gpu: Gpu) -> Transposition | None:
     side = min(max(_LINE // min(map(_itemsize, loads)), _SIDES[0]), _SIDES[1])
     bytes_ = sum(side * (side * _itemsize(access) + _WORD) for access in loads)
     fits = bytes_ <= gpu.static_shared_bytes and all(_extent(plan, axis) >= side for axis in (across, last))
-    return Transposition(tuple(loads), across, side) if fits else None
+    return (loads, across, side) if fits else None
 
 
-def schedule_transposition(nest: GpuNest, outer: int, found: Transposition) -> None:
+def schedule_transposition(nest: GpuNest, outer: int, loads: list[Access], across: int, side: int) -> None:
     """A block of threads for every square; `outer` loops run on the host."""
     sch, plan, block, last = nest.sch, nest.plan, nest.block, nest.plan.last_axis()
     assert last is not None
-    blocks, rows, columns = _in_squares(nest, found.across, last, found.side)
+    blocks, rows, columns = _in_squares(nest, across, last, side)
     nest.threads.spread(sch, block, [rows, columns])
-    for access in found.loads:
+    for access in loads:
         copy = sch.cache_read(block, read_index(sch, block, access.buffer), "shared", [block])
         sch.compute_at(copy, blocks, preserve_unit_loops=True)
         lanes = _WORD // _itemsize(access) if has_vectors(access) else 1
         *above, inner = sch.get_loops(copy)[outer + 1 :]
-        if lanes > 1 and _extent(plan, found.across) % lanes == 0:
+        if lanes > 1 and _extent(plan, across) % lanes == 0:
             inner, vector = sch.split(inner, [None, lanes])
             sch.vectorize(vector)
         nest.threads.spread(sch, copy, [*above, inner])
-        sch.storage_align(copy, 0, -2, found.side, max(1, _WORD // _itemsize(access)))
+        sch.storage_align(copy, 0, -2, side, max(1, _WORD // _itemsize(access)))
 
 
 def has_vectors(access: Access) -> bool:

@@ -253,7 +253,7 @@ def schedule_contraction(nest: Nest, contraction: Contraction, rows_in_panels: b
         wide = nest.panel
     tile = register_tile(wide, height, nest.cpu, nest.dtype)
     before = _others(nest, contraction)
-    _tile_registers(nest, contraction, tile, _Order(before, panels, rows, _reduced(nest)), height)
+    _tile_registers(nest, contraction, tile, _Order(before, panels, rows, _reduced(nest), height))
 
 
 def tile_alone(plan: BlockPlan, contraction: Contraction, cpu: Cpu) -> tuple[int, int, int]:
@@ -321,7 +321,7 @@ def schedule_contraction_alone(
         block, *panels = sch.split(block, [None, together])
     tasks = others if per_column else [*others, block]
     before = tasks if per_column else [*tasks, *far]
-    outer = _tile_registers(nest, contraction, tile, _Order(before, panels, rows, near), height, tuple(far))
+    outer = _tile_registers(nest, contraction, tile, _Order(before, panels, rows, near, height, far))
     number = product(extent_of(sch.get(loop).extent) for loop in tasks)
     short = isinstance(number, int) and number < TASKS_OF_A_CORE * nest.cpu.cores
     for step in per_column:
@@ -338,8 +338,8 @@ def _schedule_unknown_alone(nest: Nest, contraction: Contraction) -> None:
     tiles, rows = nest.sch.split(nest.loops[contraction.broadcast], [None, tile[2]])
     others = _others(nest, contraction)
     far, near = _for_a_cache(nest, _reduced(nest), tile[0] * tile[1] + tile[2])
-    order = _Order(others, [tiles], rows, [*far, *near])
-    outer = _tile_registers(nest, contraction, tile, order, tile[2], tuple(far))
+    order = _Order(others, [tiles], rows, [*far, *near], tile[2], far)
+    outer = _tile_registers(nest, contraction, tile, order)
     nest.go_parallel([*others, outer, tiles])
 
 
@@ -408,12 +408,17 @@ def row_block(rows: int) -> int:
 
 @dataclass(frozen=True)
 class _Order:
-    """Loops around a register tile: `before` and `panels` outside, `rows` to be cut, `reduced` inside."""
+    """Loops around a register tile: `before` and `panels` outside, `rows` of `height` to be cut, `reduced` inside.
+
+    Of the reduction, `far` loops run outside.
+    """
 
     before: list[Loop]
     panels: list[Loop]
     rows: Loop
     reduced: list[Loop]
+    height: int
+    far: Sequence[Loop] = ()
 
 
 def _others(nest: Nest, contraction: Contraction, inside: Collection[int] = ()) -> list[Loop]:
@@ -425,14 +430,7 @@ def _reduced(nest: Nest) -> list[Loop]:
     return [nest.loops[a] for a in nest.plan.own if a in nest.plan.reduce]
 
 
-def _tile_registers(
-    nest: Nest,
-    contraction: Contraction,
-    tile: tuple[int, int, int],
-    order: _Order,
-    height: int,
-    far: tuple[Loop, ...] = (),
-) -> Loop:
+def _tile_registers(nest: Nest, contraction: Contraction, tile: tuple[int, int, int], order: _Order) -> Loop:
     """The loops of register tiles: lanes, panels, rows; then the reduction; then one tile, written out.
 
     A tile stays in a local buffer over the whole reduction, which registers then take; where a part of the reduction
@@ -447,7 +445,7 @@ def _tile_registers(
     lanes_outer, vector, lane = sch.split(nest.loops[contraction.lanes], [None, vectors, width])
     rows_outer, row = sch.split(order.rows, [None, tall])
     sch.reorder(*order.before, lanes_outer, *order.panels, rows_outer, *order.reduced, row, vector, lane)
-    if not far:
+    if not order.far:
         copy = sch.cache_write(nest.block, 0, "local")
         sch.reverse_compute_at(copy, rows_outer, preserve_unit_loops=True)
         copied_row, copied = sch.get_loops(copy)[-2:]
@@ -455,6 +453,6 @@ def _tile_registers(
         deferred.vector += [copied_lane] if width > 1 else []
         deferred.unrolled += [copied_vector, copied_row]
     deferred.vector += [lane] if width > 1 else []
-    deferred.unrolled += [vector, row, *([rows_outer] if height % tall else [])]
-    deferred.decomposed.append((nest.block, [*far, *order.reduced][0]))
+    deferred.unrolled += [vector, row, *([rows_outer] if order.height % tall else [])]
+    deferred.decomposed.append((nest.block, [*order.far, *order.reduced][0]))
     return lanes_outer

@@ -170,26 +170,14 @@ def known_divisor(extent: Extent, most: int) -> int:
 # for tile: for row: A; for tile: for row: B   ->   parallel for rows_outer: for tile: (for row: A; for row: B)
 
 
-@dataclass(frozen=True)
-class TiledLoop:
-    """A fused loop tiled by rows.
-
-    Attributes
-    ----------
-    tasks : the loop over segments and blocks of rows, which may run in parallel.
-    tile : the tile loop, inside it.
-    row : the axis that was cut; its loop within a block is the outermost of each nest's own.
-    """
-
-    tasks: Loop
-    tile: Loop
-    row: int
-
-
-def tile_rows(sch: s_tir.Schedule, loop: FusedLoop, row: int, rows: int) -> TiledLoop:
+def tile_rows(sch: s_tir.Schedule, loop: FusedLoop, row: int, rows: int) -> tuple[Loop, Loop]:
     """Tiles the row axis by `rows`, fuses its outer loop with all other shared rows, and merges the nests.
 
     After this each nest has the loops tasks, tile, row (`rows` long), then its other axes in their order.
+
+    Returns
+    -------
+    The loop over segments and blocks of rows, which may run in parallel, and the tile loop inside it.
     """
     outers: list[Loop] = []
     for plan in loop.blocks:
@@ -204,7 +192,7 @@ def tile_rows(sch: s_tir.Schedule, loop: FusedLoop, row: int, rows: int) -> Tile
     sch.reorder(tasks, tile)
     if segment:
         tasks = sch.fuse(*segment, tasks)
-    return TiledLoop(tasks, tile, row)
+    return tasks, tile
 
 
 def loops_after_tiling(sch: s_tir.Schedule, plan: BlockPlan, loop: FusedLoop, row: int) -> dict[int, Loop]:
@@ -233,30 +221,18 @@ def vectors(width: int) -> str:
     return f"vectors of {width} along the output"
 
 
-@dataclass(frozen=True)
-class LoopSummary:
+def cuts(loop: FusedLoop, rows: int, together: int) -> str:
     """How a fused loop is cut.
 
-    Attributes
+    Parameters
     ----------
-    tile : positions of the cascade axis in one step.
-    lanes : partial results of a tile's reduction; 1 where it is not split.
-    segments : parts of the axis that are folded apart.
     rows : of the block that one task works on; 0 where the loop's nests share no row.
     together : of those, rows that lie side by side in vectors; 0 where none do.
     """
-
-    tile: int
-    lanes: int
-    segments: Extent
-    rows: int
-    together: int = 0
-
-    def __str__(self) -> str:
-        counts = [f"tiles of {self.tile} positions", _count(self.lanes, "lane"), _count(self.segments, "segment")]
-        counts += [f"{_count(self.rows, 'row')} a task"] if self.rows else []
-        counts += [f"{self.together} of them side by side"] if self.together else []
-        return f"the fused loop: {', '.join(counts)}"
+    counts = [f"tiles of {loop.tile} positions", _count(loop.lanes, "lane"), _count(loop.segments, "segment")]
+    counts += [f"{_count(rows, 'row')} a task"] if rows else []
+    counts += [f"{together} of them side by side"] if together else []
+    return f"the fused loop: {', '.join(counts)}"
 
 
 @dataclass(frozen=True)
@@ -265,18 +241,18 @@ class CpuSchedule:
 
     Attributes
     ----------
-    loops : fused ones, in order.
+    loops : how each fused one is cut, in order.
     rules : of each nest of the program's own outside them, its block and what it became.
     """
 
-    loops: tuple[LoopSummary, ...]
+    loops: tuple[str, ...]
     rules: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
         blocks: dict[str, list[str]] = {}
         for block, rule in self.rules:
             blocks.setdefault(rule, []).append(block)
-        parts = [*map(str, self.loops), *(f"{', '.join(names)}: {rule}" for rule, names in blocks.items())]
+        parts = [*self.loops, *(f"{', '.join(names)}: {rule}" for rule, names in blocks.items())]
         return f"an S-TIR schedule: {'; '.join(parts) or 'nothing to loop over'}"
 
 

@@ -58,7 +58,7 @@ def pack_operand(nest: Nest, access: Access, dim: int, panel: int, at: Loop | No
     packed = sch.cache_read(nest.block, read_index(nest.sch, nest.block, access.buffer), "global", [nest.block])
     if at is not None:
         sch.compute_at(packed, at)
-    lay_out(sch, packed, access, dim, panel, before)
+    lay_out(sch, packed, access.buffer, dim, panel, before)
     return packed
 
 
@@ -107,16 +107,11 @@ def lines_at_hand(step: int) -> int:
     return LINES_OF_A_SET * (SET_BYTES // math.gcd(step, SET_BYTES))
 
 
-def lay_out(sch: s_tir.Schedule, copy: Block, access: Access, dim: int, panel: int, before: int | None = None) -> None:
-    """Lays out a copy of what an access reads in panels along a dimension."""
-    sch.transform_layout(copy, ("write", 0), panel_layout(dim, extent_of(access.buffer.ty.shape[dim]), panel, before))
-
-
-def lay_out_in_panels(nest: Nest, dim: int, panel: int) -> None:
-    """Lays out the nest's output in panels along one of its dimensions."""
-    shape = nest.plan.stores[0].buffer.ty.shape
-    if dim != len(shape) - 1:
-        nest.sch.transform_layout(nest.block, ("write", 0), panel_layout(dim, extent_of(shape[dim]), panel))
+def lay_out(
+    sch: s_tir.Schedule, block: Block, buffer: tirx.Var, dim: int, panel: int, before: int | None = None
+) -> None:
+    """Lays out what a block writes, a buffer or a copy of it, in panels along a dimension."""
+    sch.transform_layout(block, ("write", 0), panel_layout(dim, extent_of(buffer.ty.shape[dim]), panel, before))
 
 
 # Transpositions in registers: a square of a copy is read in vectors, transposed by shuffles, and written in vectors.

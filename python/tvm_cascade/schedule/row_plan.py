@@ -100,16 +100,14 @@ def _at_least(loop: FusedLoop, axis: int, extent: int) -> bool:
     return not isinstance(found, int) or found >= extent
 
 
+def reads_again(plan: BlockPlan, row: int) -> bool:
+    """Whether a block reads an operand of a reduction again for every row."""
+    return any(row not in axes and axes & plan.reduce for axes in map(plan.axes_of, plan.loads))
+
+
 def contracted_row(loop: FusedLoop) -> int:
     """The row that some operand of a contraction is read for again and again; else the last."""
-    reused = [
-        row
-        for row in loop.rows
-        if any(
-            plan.reduce and any(row not in plan.axes_of(a) and plan.axes_of(a) & plan.reduce for a in plan.loads)
-            for plan in loop.blocks
-        )
-    ]
+    reused = [row for row in loop.rows if any(reads_again(plan, row) for plan in loop.blocks)]
 
     def length(row: int) -> tuple[float, int]:
         extent = _extent(loop, row)

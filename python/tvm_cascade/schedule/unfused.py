@@ -201,7 +201,7 @@ def _schedule_product(nest: Nest, contraction: Contraction) -> None:
             panel = lanes * count
         if along and (copy := operand_copy(sch.mod["main"], access.buffer)) is not None:
             packed = sch.get_sblock(copy)
-            lay_out(sch, packed, access, dim, panel, before)
+            lay_out(sch, packed, access.buffer, dim, panel, before)
         else:
             packed = pack_operand(nest, access, dim, panel, None, before)
         if once:
