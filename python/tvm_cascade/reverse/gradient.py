@@ -149,17 +149,17 @@ class _Assembly:
         results = [self._result(buffer, adjoints) for buffer in self.wrt]
         made, kept = self._normalised(self._live([*sweep.stages.made, *results], results), results)
         read = list(dict.fromkeys(buffer for one in made for buffer in self._read(one)))
-        values = forward_values(self.program, read, self._keeps, sweep.again)
-        nests = NestBuilder(index_dtype(self.program), {stage.name for stage in values.again}, annotated=False)
-        statements = [stage.nest for stage in values.again if stage is self.program.together(stage)[0]]
-        statements += [self._nest(nests, one, values.homes) for one in made]
-        loaded = {*read, *(buffer for stage in values.again for buffer in stage.reads)}
+        passed, again, homes = forward_values(self.program, read, self._keeps, sweep.again)
+        nests = NestBuilder(index_dtype(self.program), {stage.name for stage in again}, annotated=False)
+        statements = [stage.nest for stage in again if stage is self.program.together(stage)[0]]
+        statements += [self._nest(nests, one, homes) for one in made]
+        loaded = {*read, *(buffer for stage in again for buffer in stage.reads)}
         inputs = [param for param in self.program.params if param in loaded and self.program.writer(param) is None]
-        saved = [*values.saved, *(one.buffer for one in kept)]
+        saved = [*passed, *(one.buffer for one in kept)]
         given, outputs = [*inputs, *saved, *sweep.of.values()], [one.buffer for one in results]
-        own = dict.fromkeys([*(stage.buffer for stage in values.again), *(one.buffer for one in made)])
+        own = dict.fromkeys([*(stage.buffer for stage in again), *(one.buffer for one in made)])
         backward = build(self.program, "backward", statements, given, outputs, own)
-        return Gradient(self._forward(values.saved, kept), backward, tuple(buffer.name for buffer in saved))
+        return Gradient(self._forward(passed, kept), backward, tuple(buffer.name for buffer in saved))
 
     def _keeps(self, buffer: tirx.Var) -> bool:
         return is_worth_saving(self.program, buffer) if self.saved is None else buffer.name in self.saved
@@ -242,31 +242,20 @@ class _Assembly:
 # What the backward function has of the forward one: what is passed to it, and what it computes again.
 
 
-@dataclass(frozen=True)
-class Forward:
-    """The values of a forward function that a backward one reads.
-
-    Attributes
-    ----------
-    saved : buffers that are passed, in the order in which they are written.
-    again : stages that are computed again, in order.
-    homes : by result, the output that holds it and is read instead.
-    """
-
-    saved: tuple[tirx.Var, ...]
-    again: tuple[Stage, ...]
-    homes: dict[tirx.Var, tirx.Var]
-
-
 def forward_values(
     program: Program, read: Iterable[tirx.Var], keeps: Callable[[tirx.Var], bool], anew: Collection[tirx.Var]
-) -> Forward:
+) -> tuple[list[tirx.Var], list[Stage], dict[tirx.Var, tirx.Var]]:
     """What is saved of some buffers that are read, and of those that they are computed from.
 
     Parameters
     ----------
     keeps : whether a buffer is saved where it is read.
     anew : buffers that are computed again in any case.
+
+    Returns
+    -------
+    The buffers that are passed, as they are written; the stages that are computed again, in order; and by result, the
+    output that holds it and is read instead.
     """
     holders, saved, again = _outputs_that_hold(program), set[tirx.Var](), set[tirx.Var]()
     homes, pending, seen = dict[tirx.Var, tirx.Var](), [(buffer, True) for buffer in read], set[tuple[tirx.Var, bool]]()
@@ -287,7 +276,7 @@ def forward_values(
             pending += [(b, False) for part in program.together(stage) for b in part.reads]
     stages = [stage for stage in program.stages if any(part.buffer in again for part in program.together(stage))]
     order = {stage.buffer: k for k, stage in enumerate(program.stages)}
-    return Forward(tuple(sorted(saved, key=order.__getitem__)), tuple(stages), homes)
+    return sorted(saved, key=order.__getitem__), stages, homes
 
 
 def _outputs_that_hold(program: Program) -> dict[tirx.Var, tirx.Var]:

@@ -11,7 +11,7 @@ are. A schedule moves the copies into the loop, next to the tile that they are f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
@@ -56,33 +56,51 @@ def whole_tiles(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
     cpu : to whose vectors rows are rounded up.
     """
     for number in range(len(read_fused_loops(func))):
-        loop = read_fused_loops(func)[number]
-        if loop.rows and (wider := _wider(func, loop, cpu)) is not None:
-            func = wider.rewritten()
+        func = _over_whole_rows(func, read_fused_loops(func)[number], cpu)
     return func
 
 
-def _wider(func: tirx.PrimFunc, loop: FusedLoop, cpu: Cpu) -> _Wider | None:
-    """The padding of a loop; None where it contracts nothing over rows, or has full tiles already."""
+def _over_whole_rows(func: tirx.PrimFunc, loop: FusedLoop, cpu: Cpu) -> tirx.PrimFunc:
+    """The function with a loop over whole rows, where it contracts something over them and has no full tiles yet."""
+    if not loop.rows:
+        return func
     row = contracted_row(loop)
     outside = frozenset(loop.rows) - {row}
-    products = frozenset(
+    products = {
         plan.name
         for plan in loop.blocks
         if plan.role in ("producer", "partial")
         and (find_contraction(plan, row, outside) or find_contraction(plan, None, outside))
-    )
+    }
     rows = loop.blocks[0].extents[row]
     tiled = [plan for plan in loop.blocks if plan.role in TILE_ROLES]
-    lanes = max(cpu.lanes(str(plan.stores[0].buffer.ty.dtype)) for plan in tiled)
-    whole = padded_rows(loop, row, cpu, lanes)
-    written = [store.buffer for plan in loop.blocks for store in plan.stores]
-    if not products or not more_than_one(rows) or any(b.same_as(p) for b in written for p in func.params):
-        return None
-    if same_extent(whole, rows) and not loop.guarded:
-        return None
-    hidden = frozenset(name for name in products if _is_hidden(func, loop, name))
-    return _Wider(func, loop, row, rows, whole, products, hidden)
+    whole = padded_rows(loop, row, cpu, max(cpu.lanes(plan.dtype) for plan in tiled))
+    inside, ragged = [store.buffer for plan in loop.blocks for store in plan.stores], not same_extent(whole, rows)
+    if not products or not more_than_one(rows) or not {*inside}.isdisjoint(func.params):
+        return func
+    if not ragged and not loop.guarded:
+        return func
+    hidden, longer = {name for name in products if _is_hidden(func, loop, name)}, LongerBuffers()
+    for plan in loop.blocks:
+        longer.lengthen(plan, {row: whole})
+
+    def body(block: s_tir.SBlock, wide: Wide, copies: PaddedCopies) -> tirx.Stmt:
+        """What a block of the loop does over whole rows, its product unguarded and of padded operands."""
+        plan, found = wide[0], block.body
+        at = plan.variables[row]
+        end = as_index(rows, dtype_of(at))
+        if plan in loop.after:
+            return tirx.IfThenElse(prim.LT(at, end), found, None) if ragged else found
+        if plan.name in products:
+            domain = {iv.var: iv.dom.extent for iv in block.iter_vars}
+            found = copies.padded(found, domain, inside, list(domain) if plan.name in hidden else [at])
+            straight = without_guard(found)
+            if plan.name in hidden and copies.reads_inside(straight, domain, inside):
+                found = straight
+        return reading_at(found, at, tirx.min(at, end - 1), [*longer.old(), *copies.buffers()]) if ragged else found
+
+    wider: dict[str, Wide] = {plan.name: (plan, {row: whole}) for plan in (*loop.blocks, *loop.after)}
+    return longer.rewritten(func, wider, body)
 
 
 def _is_hidden(func: tirx.PrimFunc, loop: FusedLoop, name: str) -> bool:
@@ -108,54 +126,6 @@ def _is_hidden(func: tirx.PrimFunc, loop: FusedLoop, name: str) -> bool:
         if len(reads) != sum(load.source.same_as(buffer) for load in under):
             return False
     return True
-
-
-@dataclass
-class _Wider:
-    """One fused loop and its rows rounded up.
-
-    Attributes
-    ----------
-    row, rows, whole : the axis, its extent and the extent rounded up.
-    products : names of the blocks whose operands are padded.
-    hidden : those of them whose results past the end nobody looks at.
-    """
-
-    func: tirx.PrimFunc
-    loop: FusedLoop
-    row: int
-    rows: Extent
-    whole: Extent
-    products: frozenset[str]
-    hidden: frozenset[str]
-    _longer: LongerBuffers = field(default_factory=LongerBuffers)
-
-    def rewritten(self) -> tirx.PrimFunc:
-        """The function with this loop over whole rows."""
-        wide = {self.row: self.whole}
-        for plan in self.loop.blocks:
-            self._longer.lengthen(plan, wide)
-        wider = {plan.name: (plan, wide) for plan in (*self.loop.blocks, *self.loop.after)}
-        return self._longer.rewritten(self.func, wider, self._body)
-
-    def _body(self, block: s_tir.SBlock, wide: Wide, copies: PaddedCopies) -> tirx.Stmt:
-        """What a block of the loop does over whole rows, its product unguarded and of padded operands."""
-        plan, body, ragged = wide[0], block.body, not same_extent(self.whole, self.rows)
-        row = plan.variables[self.row]
-        if plan in self.loop.after:
-            exists = prim.LT(row, as_index(self.rows, dtype_of(row)))
-            return tirx.IfThenElse(exists, body, None) if ragged else body
-        if plan.name in self.products:
-            domain = {iv.var: iv.dom.extent for iv in block.iter_vars}
-            inside = [store.buffer for other in self.loop.blocks for store in other.stores]
-            hidden = plan.name in self.hidden
-            body = copies.padded(body, domain, inside, list(domain) if hidden else [row])
-            straight = without_guard(body)
-            body = straight if hidden and copies.reads_inside(straight, domain, inside) else body
-        if not ragged:
-            return body
-        last = tirx.min(row, as_index(self.rows, dtype_of(row)) - 1)
-        return reading_at(body, row, last, [*self._longer.old(), *copies.buffers()])
 
 
 # Single products in full register tiles: rows and columns are rounded up, operands padded with zeros.
