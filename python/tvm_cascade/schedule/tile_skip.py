@@ -13,8 +13,8 @@ program does. The first tile starts the state, so it is always visited.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
+from typing import TypeAlias
 
 import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
@@ -32,22 +32,9 @@ from tvm_cascade.tvm_faults.partition import PARTITION_HINT
 TURNS = 2
 
 
-@dataclass(frozen=True)
-class _Skip:
-    """One tile loop that can pass tiles over.
-
-    Attributes
-    ----------
-    loop : over tiles.
-    inner : loops between it and the block that tells dead tiles, outermost first.
-    visit : whether a tile is visited in the first turn.
-    unsettled : in the loop variables, whether a row would change by dead positions.
-    """
-
-    loop: tirx.For
-    inner: tuple[tirx.For, ...]
-    visit: ir.Expr
-    unsettled: ir.Expr
+_Skip: TypeAlias = tuple[tirx.For, tuple[tirx.For, ...], ir.Expr, ir.Expr]
+"""A loop that can pass tiles over, and those between it and the block that tells dead tiles, outermost first; whether a
+tile is visited in the first turn; and in the loop variables, whether a row would change by dead positions."""
 
 
 def skip_dead_tiles(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -61,7 +48,7 @@ def skip_dead_tiles(func: tirx.PrimFunc) -> tirx.PrimFunc:
     flags: list[tirx.Var] = []
 
     def rewrite(loop: tirx.For, mutator: object) -> tirx.Stmt:
-        skip = next((skip for skip in skips if skip.loop.same_as(loop)), None)
+        skip = next((skip for skip in skips if skip[0].same_as(loop)), None)
         if skip is None:
             return mutator.default_mutate(loop)  # type: ignore[attr-defined]
         flags.append(tirx.decl_buffer((1,), "int32", name="wanted", layout=None))
@@ -95,23 +82,23 @@ def _read(loops: Sequence[tirx.For], realize: s_tir.SBlockRealize) -> _Skip | No
         return None
     tile = loops[at].loop_var
     visit = tirx.Or(prim.EQ(tile, tirx.const(0, dtype_of(tile))), reduce(tirx.And, tests))
-    return _Skip(loops[at], inner, visit, substitute(block.annotations[UNSETTLED], values))
+    return loops[at], inner, visit, substitute(block.annotations[UNSETTLED], values)
 
 
 def _in_turns(skip: _Skip, wanted: tirx.Var) -> tirx.Stmt:
-    dtype = dtype_of(skip.loop.loop_var)
+    loop, inner, visit, unsettled = skip
+    dtype = dtype_of(loop.loop_var)
     turn = tirx.Var("turn", dtype)
     first = prim.EQ(turn, tirx.const(0, dtype))
     zero = [tirx.const(0, "int32")]
     one_where = tirx.BufferStore(wanted, tirx.const(1, "int32"), zero)
-    rows: tirx.Stmt = tirx.IfThenElse(skip.unsettled, one_where, None)
-    for loop in reversed(skip.inner):
-        rows = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, rows)
+    rows: tirx.Stmt = tirx.IfThenElse(unsettled, one_where, None)
+    for below in reversed(inner):
+        rows = tirx.For(below.loop_var, below.min, below.extent, tirx.ForKind.SERIAL, rows)
     rows = renewed(rows)
     ask = tirx.SeqStmt([tirx.BufferStore(wanted, tirx.const(0, "int32"), zero), rows])
-    now = tirx.Or(tirx.And(first, skip.visit), tirx.Not(tirx.Or(first, skip.visit)))
-    body = tirx.IfThenElse(now, _carrying_turns(skip.loop, turn), None)
-    loop = skip.loop
+    now = tirx.Or(tirx.And(first, visit), tirx.Not(tirx.Or(first, visit)))
+    body = tirx.IfThenElse(now, _carrying_turns(loop, turn), None)
     # Without the hint for loop partition: with these conditions around, TVM cuts the loop wrongly one time in ten.
     notes = {name: value for name, value in loop.annotations.items() if name != PARTITION_HINT}
     tiles = rebuilt(loop, body=body, annotations=notes)

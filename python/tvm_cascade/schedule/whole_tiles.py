@@ -11,7 +11,7 @@ are. A schedule moves the copies into the loop, next to the tile that they are f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
@@ -189,15 +189,22 @@ def _rounded(plan: BlockPlan, cpu: Cpu) -> dict[int, Extent]:
     wide, rows = int(plan.extents[contraction.lanes]), int(plan.extents[contraction.broadcast])
     if wide < lanes or contraction.lanes not in written or contraction.broadcast not in written:
         return {}
-    now, least = _Blocks(rows, wide, cpu, plan.dtype, terms_of(plan)), -(-wide // lanes)
-    whole = [replace(now, lanes=count * lanes) for count in range(least, least + MORE_VECTORS + 1)]
-    more = whole[0].rounded()
+    given, terms, least = rows, terms_of(plan), -(-wide // lanes)
+
+    def cycles(lanes: int, size: int) -> float:
+        """Of one step over k, with row tiles of a size."""
+        most = tile_cycles(lanes, MOST_ROWS, cpu, plan.dtype, terms) / MOST_ROWS
+        return -(-given // size) * (tile_cycles(lanes, size, cpu, plan.dtype, terms) + BLOCK_ROWS * most)
+
+    whole = [count * lanes for count in range(least, least + MORE_VECTORS + 1)]
+    sizes = range(1, min(rows, MOST_ROWS) + 1)
+    more = min((cycles(whole[0], size), -(-rows // size) * size) for size in sizes)[1]
     found: dict[int, Extent] = {}
-    if whole[0].cycles(row_block(rows)) > GAIN * whole[0].cycles(row_block(more)):
+    if cycles(whole[0], row_block(rows)) > GAIN * cycles(whole[0], row_block(more)):
         found[contraction.broadcast] = rows = more
-    best = min(whole, key=lambda one: one.cycles(row_block(rows)))
-    if now.cycles(row_block(rows)) > GAIN * best.cycles(row_block(rows)):
-        found[contraction.lanes] = best.lanes
+    best = min(whole, key=lambda one: cycles(one, row_block(rows)))
+    if cycles(wide, row_block(rows)) > GAIN * cycles(best, row_block(rows)):
+        found[contraction.lanes] = best
     return found
 
 
@@ -216,28 +223,6 @@ def _rounded_unknown(plan: BlockPlan, contraction: Contraction, cpu: Cpu) -> dic
             # One tile at least: places of tiles are divided by their number.
             whole[axis] = ceil_div(tirx.max(extent, tirx.const(1, dtype_of(extent))), size) * size
     return whole
-
-
-@dataclass(frozen=True)
-class _Blocks:
-    """The rows of a product, how many `lanes` each has, and the terms of a block of their sums."""
-
-    rows: int
-    lanes: int
-    cpu: Cpu
-    dtype: str
-    terms: int
-
-    def rounded(self) -> int:
-        """The rows rounded up to blocks of the size at which they take the least time."""
-        sizes = range(1, min(self.rows, MOST_ROWS) + 1)
-        return min((self.cycles(size), -(-self.rows // size) * size) for size in sizes)[1]
-
-    def cycles(self, size: int) -> float:
-        """Cycles of one step over k with row tiles of this size."""
-        most = tile_cycles(self.lanes, MOST_ROWS, self.cpu, self.dtype, self.terms) / MOST_ROWS
-        block = tile_cycles(self.lanes, size, self.cpu, self.dtype, self.terms) + BLOCK_ROWS * most
-        return -(-self.rows // size) * block
 
 
 def _writers(func: tirx.PrimFunc, plans: list[BlockPlan], products: Mapping[str, Wide]) -> dict[str, Wide]:
