@@ -13,8 +13,8 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.driver.arguments import of_any_address
 from tvm_cascade.driver.backend import Backend, Goal, Lowered, as_it_is, joined
 from tvm_cascade.driver.gpu import SCHEDULED, is_planned, setting_of
-from tvm_cascade.plan.chunked import Chunks, Cost, Part, host_function, in_chunks, least_bytes
-from tvm_cascade.plan.plan import Plan, bytes_of, names_beside
+from tvm_cascade.plan.chunked import Chunks, Cost, Part, in_chunks, least_bytes
+from tvm_cascade.plan.plan import Plan, bytes_of, calling, names_beside
 from tvm_cascade.plan.search import find_plan
 from tvm_cascade.report.group import bytes_text
 from tvm_cascade.tile.launch.dependent import GIVEN
@@ -85,6 +85,7 @@ def _in_chunks(found: Chunks, program: Program, name: str, parts: _Parts, backen
         backend.lower(parts.outcome(func), called, parts.planned(func, called))
         for func, called in zip(funcs, names, strict=True)
     ]
-    host = of_any_address(host_function(found, program.params, name, names)).with_attr(SCHEDULED, True)
+    calls = [call.statement(one) for call, one in zip(found.calls, names, strict=True)]
+    host = of_any_address(calling(name, program.params, found.serial.passed, calls)).with_attr(SCHEDULED, True)
     each = tuple(Part(parts.outcome(func), one.chosen) for func, one in zip(funcs, made, strict=True))
     return joined(host, dataclasses.replace(found, each=each), dict(zip(names, made, strict=True)))

@@ -391,16 +391,3 @@ def _cost(axis: Serial, length: int, measure: Measure) -> Cost:
     costs = [measure(call.func) for call in calls]
     seconds = sum(call.times * cost.seconds for call, cost in zip(calls, costs, strict=True))
     return Cost(seconds, (bytes_of(axis.passed) or 0) + max(cost.bytes for cost in costs))
-
-
-def host_function(chunks: Chunks, params: Sequence[tirx.Var], name: str, called: Sequence[str]) -> tirx.PrimFunc:
-    """The function that a caller calls: it has what passes between the others, and calls them in order.
-
-    Parameters
-    ----------
-    params : of the function.
-    name, called : the function's own, and those of the functions of all calls, in the same module.
-    """
-    own: list[tirx.Stmt] = [tirx.AllocBuffer(buffer) for buffer in chunks.serial.passed]
-    calls = [call.statement(one) for call, one in zip(chunks.calls, called, strict=True)]
-    return tirx.PrimFunc(list(params), sequence([*own, *calls])).with_attr("global_symbol", name)

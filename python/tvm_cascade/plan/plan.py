@@ -16,7 +16,7 @@ from tvm.ir import prim
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.statements import statements_of
+from tvm_cascade.analysis.statements import sequence, statements_of
 from tvm_cascade.analysis.tir import dtype_of, within
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.estimate import Work, count_work
@@ -213,13 +213,17 @@ def host_function(plan: Plan, name: str, steps: Sequence[str]) -> tirx.PrimFunc:
     name : the function's own.
     steps : names of the functions of the plan's steps, in the same module.
     """
-    allocations = [tirx.AllocBuffer(buffer) for buffer in plan.temporaries]
-    calls = [
-        tirx.Evaluate(tirx.call_cpacked(called, *step.arguments))
-        for called, step in zip(steps, plan.steps, strict=True)
-    ]
-    made = tirx.PrimFunc(list(plan.params), tirx.SeqStmt([*allocations, *calls]))
-    return made.with_attr("global_symbol", name)
+    pairs = zip(steps, plan.steps, strict=True)
+    calls = [tirx.Evaluate(tirx.call_cpacked(called, *step.arguments)) for called, step in pairs]
+    return calling(name, plan.params, plan.temporaries, calls)
+
+
+def calling(
+    name: str, params: Sequence[tirx.Var], passed: Sequence[tirx.Var], calls: Sequence[tirx.Stmt]
+) -> tirx.PrimFunc:
+    """A function that has what passes between others, and calls them in order."""
+    allocations = [tirx.AllocBuffer(buffer) for buffer in passed]
+    return tirx.PrimFunc(list(params), sequence([*allocations, *calls])).with_attr("global_symbol", name)
 
 
 def as_step(func: tirx.PrimFunc, name: str, waits: bool) -> tirx.PrimFunc:
