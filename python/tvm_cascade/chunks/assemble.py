@@ -200,25 +200,22 @@ class _Chunks(Tiling):
     together : positions of all of them; None for the whole axis.
     """
 
-    source: Source | None = None
-    together: Extent | None = None
+    source: Source
+    together: Extent | None
 
     @property
     def segmented(self) -> bool:
         """States are indexed by their chunk, also where there is one."""
         return True
 
-    def _count(self, at: Values) -> ir.Expr | None:
-        return None if self.source is None else self.source.count(at[SEGMENT])
-
     def segment_count(self, at: Values) -> ir.Expr:
         """Positions of a chunk."""
-        count = self._count(at)
+        count = self.source.count(at[SEGMENT])
         return tirx.const(0, COUNTS) if count is None else count
 
     def segment_is_empty(self, at: Values) -> ir.Expr | bool:
         """Whether a chunk has no position; where nobody counts, a move does not matter to an empty state."""
-        count = self._count(at)
+        count = self.source.count(at[SEGMENT])
         return False if count is None else tirx.LE(count, 0)
 
     @property
@@ -229,7 +226,7 @@ class _Chunks(Tiling):
     @property
     def unrolls_segments(self) -> bool:
         """Whether a merge is written out, chunk by chunk: a map of states, which a kernel's epilogue may be."""
-        return self.source is not None and self.source.is_written_out
+        return self.source.is_written_out
 
     @property
     def folded(self) -> Extent:

@@ -39,7 +39,7 @@ def schedule_gpu(sch: s_tir.Schedule, gpu: Gpu) -> None:
     """Schedules a function for a CUDA GPU, in place; it may hold fused loops or none.
 
     Nests that could not be read, and those whose iterations depend on each other, are left alone:
-    `gpu_serial.launch_serial` gives them to a thread afterwards.
+    `launch_serial` gives them to a thread afterwards.
 
     Parameters
     ----------
