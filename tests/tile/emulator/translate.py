@@ -12,6 +12,7 @@ import re
 _ASM = re.compile(r"asm(?: volatile)?\((?P<body>.*?)\);\n", re.DOTALL)
 _LITERAL = re.compile(r'\s*"((?:[^"\\]|\\.)*)"')
 _OPERAND = re.compile(r'"[=+]?\w"\(([^()]*)\)')
+_SHARED_MEMORY = re.compile(r"extern __shared__ __align__\(\d+\) uchar _ptr\[\];")
 _KERNEL = re.compile(r"__global__ void __launch_bounds__\((?P<threads>\d+)[^)]*\) (?P<name>\w+)\(")
 
 _MULTIPLY = r"\{ \.reg \.pred ps0; setp\.ne\.b32 ps0, (?P<add>%\d+), 0; wgmma\.mma_async\.sync\.aligned\."
@@ -191,6 +192,7 @@ def translate(cuda: str) -> str:
         raise UnknownInstruction(f"expected kernels with __launch_bounds__, found none in {len(cuda)} characters")
     host = _ASM.sub(_call, cuda).replace("uint32_t __a", "const uint32_t& __a")
     host = _ACCUMULATED.sub(_accumulated, _ACCUMULATOR.sub(r"\g<shape>(float* __d", host))
+    host = _SHARED_MEMORY.sub("extern unsigned char* _ptr;", host)
     entries = "\n".join(_entry(name, threads) for name, threads in kernels.items())
     return f'#include "ptx.h"\n{host}\n{entries}'
 

@@ -5,13 +5,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 
 #include "fiber.h"
 
-alignas(1024) unsigned char _ptr[232448];  // the name under which kernels declare their shared memory
+unsigned char* _ptr;  // that of the current block, under the name by which kernels declare theirs
 
 namespace emulator {
 
+constexpr uint32_t kMostShared = 232448;
 constexpr uint32_t kBase = 1024;  // what lies below is the system's own
 constexpr uint32_t kUnit = 16;
 constexpr int kCopied = 1 << 20;  // in place of a thread: threads' copies (cp.async), which any thread may fence that sees them
@@ -23,44 +25,31 @@ struct Unit {
   bool barrier = false;
 };
 
-inline void swap_bytes(void* one, void* other, size_t bytes) {  // a page at a time: std::swap_ranges goes byte by byte
-  unsigned char page[4096];
-  auto *a = static_cast<unsigned char*>(one), *b = static_cast<unsigned char*>(other);
-  for (size_t k = 0; k < bytes; k += sizeof page) {
-    const size_t size = std::min(bytes - k, sizeof page);
-    std::memcpy(page, a + k, size);
-    std::memcpy(a + k, b + k, size);
-    std::memcpy(b + k, page, size);
-  }
-}
+struct Bytes {
+  alignas(1024) unsigned char all[kMostShared];
+};
 
 struct SharedMemory {
   uint32_t size = 0;
-  Unit units[sizeof _ptr / kUnit];
+  std::unique_ptr<Bytes> memory{new Bytes};
+  std::vector<Unit> units;
   std::vector<std::vector<uint32_t>> written;  // units with unfenced writes, by thread
   std::vector<uint32_t> copied;                // those that threads' copies wrote
 
   void reset(uint32_t bytes, int threads) {
-    if (bytes > sizeof _ptr) fault("%u bytes of shared memory; a block may have %zu", bytes, sizeof _ptr);
+    if (bytes > kMostShared) fault("%u bytes of shared memory; a block may have %u", bytes, kMostShared);
     size = bytes;
-    std::memset(_ptr, 0xff, sizeof _ptr);
-    std::fill(std::begin(units), std::end(units), Unit{});
+    std::memset(memory->all, 0xff, sizeof memory->all);
+    units.assign(kMostShared / kUnit, {});
     written.assign(threads, {});
     copied.clear();
-  }
-
-  void swap(SharedMemory& other, uint32_t bytes) {
-    std::swap(size, other.size);
-    swap_bytes(units, other.units, (bytes + kUnit - 1) / kUnit * sizeof(Unit));
-    std::swap(written, other.written);
-    std::swap(copied, other.copied);
   }
 
   unsigned char* at(uint32_t address, uint32_t bytes, const char* who) {
     if (address < kBase || address + bytes > kBase + size) {
       fault("%s: %u bytes at shared address %d of %u", who, bytes, int(address) - int(kBase), size);
     }
-    return _ptr + (address - kBase);
+    return memory->all + (address - kBase);
   }
 
   Unit& unit(uint32_t address) { return units[(address - kBase) / kUnit]; }

@@ -18,7 +18,6 @@ std::string failure;
 
 // What a block has of its own, while another of its cluster is the current one.
 struct Block {
-  std::vector<unsigned char> memory;
   SharedMemory shared;
   std::vector<Warp> warps;
   std::vector<int> registers_of_warp;
@@ -35,9 +34,8 @@ constexpr int kMostNaps = 1000;
 int naps = 0;  // of all threads of a launch
 
 // Exchanges the current state with that which is kept for a block.
-void exchange(Block& kept, uint32_t bytes) {
-  swap_bytes(_ptr, kept.memory.data(), bytes);
-  shared.swap(kept.shared, bytes);
+void exchange(Block& kept) {
+  std::swap(shared, kept.shared);
   std::swap(warps, kept.warps);
   std::swap(registers_of_warp, kept.registers_of_warp);
   std::swap(named_barriers, kept.named_barriers);
@@ -46,11 +44,12 @@ void exchange(Block& kept, uint32_t bytes) {
   std::swap(warp_groups, kept.warp_groups);
 }
 
-void enter(int block, uint32_t bytes) {
+void enter(int block) {
   if (block == scheduler.entered) return;
-  exchange(*blocks_of_cluster[scheduler.entered], bytes);
-  exchange(*blocks_of_cluster[block], bytes);
+  exchange(*blocks_of_cluster[scheduler.entered]);
+  exchange(*blocks_of_cluster[block]);
   scheduler.entered = block;
+  _ptr = shared.memory->all;
   blockIdx = {unsigned(first_block + block), 0, 0};
 }
 
@@ -97,11 +96,9 @@ void run_blocks(const std::function<void()>& kernel, int64_t start, uint32_t byt
   blockIdx = {unsigned(start), 0, 0};
   blocks_of_cluster.clear();
   memory_barriers.resize(std::max<size_t>(memory_barriers.size(), ptx::cluster));
-  for (uint32_t k = 0; k < ptx::cluster; ++k) {
-    blocks_of_cluster.push_back(std::make_unique<Block>());
-    blocks_of_cluster[k]->memory.resize(bytes);
-  }
-  scheduler.enter = [bytes](int block) { enter(block, bytes); };
+  for (uint32_t k = 0; k < ptx::cluster; ++k) blocks_of_cluster.push_back(std::make_unique<Block>());
+  _ptr = shared.memory->all;
+  scheduler.enter = enter;
   cluster_barrier = {};
   for (uint32_t k = 0; k < ptx::cluster; ++k) {
     scheduler.enter(int(k));
@@ -183,7 +180,7 @@ uint32_t ptx::look(const void* address) {
 void* ptx::mapped(void* own, uint32_t block) {
   if (block >= cluster) fault("block %u of a cluster of %u", block, cluster);
   if (int(block) == scheduler.entered) return own;
-  return blocks_of_cluster[block]->memory.data() + (static_cast<unsigned char*>(own) - _ptr);
+  return blocks_of_cluster[block]->shared.memory->all + (static_cast<unsigned char*>(own) - _ptr);
 }
 
 extern "C" {
