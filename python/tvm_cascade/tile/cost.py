@@ -11,13 +11,11 @@ a card are in its row (`devices.rates`); counts are of the fold and the geometry
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tvm import ir
-
 from tvm_cascade.devices.device import Gpu
-from tvm_cascade.tile.estimate import Work, instruction_bytes
+from tvm_cascade.tile.estimate import Work
 
 _OVERLAP = 5.2
 """The exponent p of times that overlap."""
@@ -86,16 +84,16 @@ class Counts(NamedTuple):
         return self._replace(between=between)
 
 
-def fetched_again(values: Iterable[ir.Expr], sums: int, tiles: float, gpu: Gpu) -> dict[str, float]:
+def fetched_again(instructions: int, sums: int, tiles: float, gpu: Gpu) -> dict[str, float]:
     """What a processor fetches again for each tile, where the instructions for a thread's sums are more than it keeps.
 
     Sums are in registers, so that each has instructions of its own.
 
     Parameters
     ----------
-    values : what is computed of a sum.
+    instructions : bytes of those for one sum.
     """
-    code = sums * instruction_bytes(values)
+    code = sums * instructions
     return {"code_bytes_per_second": tiles * code} if code > gpu.code_bytes else {}
 
 

@@ -32,6 +32,7 @@ from tvm_cascade.analysis.tir import (
     uses,
     variables_of,
 )
+from tvm_cascade.tile.estimate import exact_functions, instruction_bytes
 from tvm_cascade.tile.memory import INDEX
 from tvm_cascade.tile.operand import COPY_ALIGNMENT, DIMENSIONS, STORED_BYTES, Along, Operand, Unfit
 from tvm_cascade.tile.output import Output, columns_beyond, member_at
@@ -106,7 +107,7 @@ class Side:
         """Whether data say where it is in its tensor."""
         return any(loads_of(index) for index in self.operand.indices)
 
-    @property
+    @cached_property
     def row_bytes(self) -> int:
         return self.operand.width * self.operand.size
 
@@ -180,6 +181,16 @@ class MatrixProduct:
     @property
     def dtypes(self) -> tuple[str, str]:
         return self.left.dtype, self.right.dtype
+
+    @cached_property
+    def exact_functions(self) -> int:
+        """Special functions that outputs apply to an element, and that are not approximated."""
+        return sum(exact_functions(output.value) for output in self.outputs)
+
+    @cached_property
+    def instruction_bytes(self) -> int:
+        """Of the instructions that make outputs of an element."""
+        return instruction_bytes(output.value for output in self.outputs)
 
     @cached_property
     def finishes(self) -> dict[sp.Symbol, sp.Expr]:

@@ -12,7 +12,7 @@ from tvm_cascade.analysis.tir import Extent, dtype_of, extent_of, product
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.cost import Counts, fetched_again, seconds
-from tvm_cascade.tile.estimate import NOMINAL, exact_functions
+from tvm_cascade.tile.estimate import NOMINAL
 from tvm_cascade.tile.hopper.stores import BOX_COLUMNS, MATRIX_COLUMNS
 from tvm_cascade.tile.machine.table import family_of
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, Unfit
@@ -86,9 +86,9 @@ def counts_of(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gp
     last = min(tiles, clusters * config.cluster)
     between = {"block_seconds": 1.0, "stored_sum_seconds": float((waves - 1) * config.own_rows * sums)}
     if sizes.stored:
-        stored, each = [output.value for output in shape.outputs], config.own_rows * sums // WARP_GROUP
-        between["function_seconds"] = waves * each * sum(map(exact_functions, stored))
-        between |= fetched_again(stored, each, waves, gpu)
+        each = config.own_rows * sums // WARP_GROUP
+        between["function_seconds"] = waves * each * shape.exact_functions
+        between |= fetched_again(shape.instruction_bytes, each, waves, gpu)
     if config.cluster > 1:
         between["multicast_seconds"] = 1.0
     if config.splits > 1 and exchanges:

@@ -24,7 +24,7 @@ from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import dtype_of, extent_of, loads_of, more_than_one, same, substitute, zero_of
 from tvm_cascade.steps.program import Tuple
-from tvm_cascade.tile.estimate import exact_functions
+from tvm_cascade.tile.estimate import exact_functions, instruction_bytes
 from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit
 from tvm_cascade.tile.output import Output
@@ -73,10 +73,15 @@ class FoldedProduct:
         """What is done to a row of products."""
         return build_row_program(self.row)
 
-    @property
+    @cached_property
     def exact_functions(self) -> int:
         """Logarithms and the like that make an element of a row of sums of products, and are not approximated."""
         return sum(map(exact_functions, self.row_program.position_inputs.values()))
+
+    @cached_property
+    def instruction_bytes(self) -> int:
+        """Of the instructions that make an element of a row of sums of products."""
+        return instruction_bytes(self.row_program.position_inputs.values())
 
     @cached_property
     def packed(self) -> bool:

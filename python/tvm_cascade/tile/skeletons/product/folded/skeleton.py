@@ -170,7 +170,7 @@ def _of_stretches(shape: FoldedProduct, config: LongConfig, gpu: Gpu) -> Counts:
     folded = _ONE_TILE if only else _folds(shape, tile, added(each, gpu), busiest, gpu)
     between = {name: folded * count for name, count in each.items()}
     sums = 2 * config.parts * tile.columns // 4
-    between |= fetched_again(shape.row_program.position_inputs.values(), sums, busiest, gpu)
+    between |= fetched_again(shape.instruction_bytes, sums, busiest, gpu)
     if config.stretches > 1:
         between["combine_seconds"] = _PART_OF_COMBINATION
         between["read_round_seconds"] = -(-config.stretches // (config.sharing * AT_ONCE))
