@@ -46,7 +46,10 @@ def lower_bfloat16(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
     func : the same object where nothing is computed in bfloat16; None where it is used in a way that is unknown here:
         kept in a scalar variable, matched to a part of a buffer, given to a call that may have effects.
     """
-    concerned = [x for x in within(func.body, ir.Expr) if any(map(_is_bfloat16, [x, *_used(x)]))]
+    expressions = within(func.body, ir.Expr)
+    if not any(map(_is_bfloat16, expressions)):
+        return func
+    concerned = [x for x in expressions if any(map(_is_bfloat16, [x, *_used(x)]))]
     if all(isinstance(x, ir.TensorLoad) or call_name(x) == "reinterpret" for x in concerned):
         return func
     allocated = [
