@@ -23,6 +23,7 @@ NO_CACHE = {"TVM_CASCADE_CACHE_MIB": "0"}
 """Compiled code is neither read from disk nor kept there: tests are of the code as it is, and of what they changed."""
 
 os.environ.update(NO_CACHE)
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of NumPy: tests are many at once already, and products small
 
 
 XDIST = importlib.util.find_spec("xdist")
@@ -31,6 +32,8 @@ if XDIST is not None and XDIST.origin:  # a worker runs this file, which `inspec
 
 
 _BUILD = "target.build.llvm"
+_QUICKLY = {"opt-level": 0, "cl-opt": ["-fast-isel=true"]}
+"""Attributes of a target: no optimiser, and instructions selected one by one, as the former alone does not ask for."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,7 +52,7 @@ def _unoptimised(request: pytest.FixtureRequest) -> Iterator[Any]:
 
     build = tvm.get_global_func(_BUILD)
     if not request.config.getoption("optimised"):
-        _register(lambda mod, target: build(mod, Target({**target.export(), "opt-level": 0})))
+        _register(lambda mod, target: build(mod, Target({**target.export(), **_QUICKLY})))
     yield build
     _register(build)
 
