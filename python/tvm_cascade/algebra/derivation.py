@@ -246,6 +246,10 @@ class Derivation:
         length = self.meaning.get(LENGTH)
         return None if length is None else int(length)
 
+    def over_length(self, expression: sp.Expr) -> sp.Expr:
+        """The expression with N for each symbol that stands for as many."""
+        return expression.xreplace({symbol: LENGTH for symbol, value in self.meaning.items() if value == self.length})
+
     def component(
         self,
         reduction: Reduction,
@@ -345,4 +349,4 @@ class Derivation:
         if sums and value.is_rational_function(*sums):
             scaled = value.subs({total: total * LENGTH / COUNT for total in sums}, simultaneous=True)
             return cancelled(scaled)
-        return value.subs(LENGTH, COUNT)
+        return self.over_length(value).subs(LENGTH, COUNT)

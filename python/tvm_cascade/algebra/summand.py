@@ -168,7 +168,8 @@ def _without_shift(derivation: Derivation, summand: Summand, invariant: Invarian
         return summand
     shift, varying = part.as_independent(*derivation.elements, as_Add=True)
     reads = shift.free_symbols & {*derivation.invariants.values, *derivation.results}
-    of_parameters, asked = shift.free_symbols - {LENGTH}, (derivation.done, derivation.meaning)
+    of_parameters = derivation.over_length(shift).free_symbols - {LENGTH}
+    asked = (derivation.done, derivation.meaning)
     near = is_location(invariant.value, part, *asked)
     stands = near if of_parameters else not is_location(invariant.value, part, *asked, exactly=True)
     if shift == 0 or reads or stands or varying == 0:
