@@ -318,8 +318,8 @@ def test_an_operand_that_many_rows_read_again_is_packed_in_panels(rows: int, pan
     assert_right(run(func, [x, y], (rows, 16)), x.astype("f8") @ y.astype("f8"), 40)
 
 
-@pytest.mark.parametrize(("depth", "outside"), [(512, 0), (1024, 1), (65536, 1)])
-def test_what_was_summed_waits_in_memory_while_a_further_block_is_summed(depth: int, outside: int) -> None:
+@pytest.mark.parametrize(("depth", "outside"), [(96, 0), (256, 1), (1024, 1), (65536, 1)])
+def test_a_long_sum_goes_on_where_its_result_is(depth: int, outside: int) -> None:
     func = scheduled(product_unfused(128, 32, depth), schedule_unfused_cpu)
     assert len(allocated(func, "local")) == 1 - outside
 

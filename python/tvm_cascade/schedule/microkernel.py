@@ -65,6 +65,9 @@ MOST_ROWS = 96
 UNKNOWN_ROWS = 32
 """Rows that an axis of unknown length is taken to have where another one may be cut: its last tile is not full."""
 
+LONG = 128
+"""Terms of a sum from which on its tiles start from zero and are written once, with what they read asked for ahead."""
+
 TILE_OVERHEAD = 0.3
 """Cycles per step of k that starting and storing a register tile costs, on reductions of about 64."""
 
@@ -315,13 +318,16 @@ def schedule_contraction_alone(
     far, near = _for_a_cache(nest, _reduced(nest), height + tile[0] * tile[1])
     inside, others = [nest.loops[axis] for axis in in_columns], _others(nest, contraction, in_columns)
     beside = product(extent_of(sch.get(loop).extent) for loop in others)
-    panels = [*far, *inside, block] if per_column else []
-    together = 1 if per_column else _blocks_of_a_task(nest, extent // height, height, beside, near)
+    in_turn = not per_column and _rows_stay_near(nest, height, [*far, *near])
+    panels = [*far, *inside, block] if per_column else [*far] if in_turn else []
+    together = 1 if per_column else _blocks_of_a_task(nest, extent // height, height, beside, [*panels, *near])
     if together > 1:
-        block, *panels = sch.split(block, [None, together])
+        block, part = sch.split(block, [None, together])
+        panels.append(part)
     tasks = others if per_column else [*others, block]
-    before = tasks if per_column else [*tasks, *far]
-    outer = _tile_registers(nest, contraction, tile, _Order(before, panels, rows, near, height, far))
+    before = tasks if per_column or in_turn else [*tasks, *far]
+    long = nest.dtype == "float32" and terms_of(nest.plan) >= LONG
+    outer = _tile_registers(nest, contraction, tile, _Order(before, panels, rows, near, height, far, long))
     number = product(extent_of(sch.get(loop).extent) for loop in tasks)
     short = isinstance(number, int) and number < TASKS_OF_A_CORE * nest.cpu.cores
     for step in per_column:
@@ -380,6 +386,16 @@ def _for_a_cache(nest: Nest, reduced: list[Loop], beside: int) -> tuple[list[Loo
     return [], near
 
 
+def _rows_stay_near(nest: Nest, rows: int, reduced: list[Loop]) -> bool:
+    """Whether a near cache holds so many rows over the whole sum: then a column's tiles are summed one after the other.
+
+    Else all columns take in a block of terms at a time, and wait in memory meanwhile.
+    """
+    terms = product(extent_of(nest.sch.get(loop).extent) for loop in reduced)
+    size = tvm.DataType(nest.dtype).itemsize * ROWS_SHARE
+    return isinstance(terms, int) and rows * terms * size <= nest.cpu.l2_bytes
+
+
 def _blocks_of_a_task(nest: Nest, blocks: int, height: int, beside: Extent, near: list[Loop]) -> int:
     """Blocks of rows that read a panel one after the other, so that it comes once for all of them from far away.
 
@@ -410,7 +426,7 @@ def row_block(rows: int) -> int:
 class _Order:
     """Loops around a register tile: `before` and `panels` outside, `rows` of `height` to be cut, `reduced` inside.
 
-    Of the reduction, `far` loops run outside.
+    Of the reduction, `far` loops run outside; a sum that is long goes on where its result is (`in_memory`).
     """
 
     before: list[Loop]
@@ -419,6 +435,7 @@ class _Order:
     reduced: list[Loop]
     height: int
     far: Sequence[Loop] = ()
+    in_memory: bool = False
 
 
 def _others(nest: Nest, contraction: Contraction, inside: Collection[int] = ()) -> list[Loop]:
@@ -434,7 +451,7 @@ def _tile_registers(nest: Nest, contraction: Contraction, tile: tuple[int, int, 
     """The loops of register tiles: lanes, panels, rows; then the reduction; then one tile, written out.
 
     A tile stays in a local buffer over the whole reduction, which registers then take; where a part of the reduction
-    (`far`) runs outside, it is left to the compiler to keep it in registers over the rest.
+    (`far`) runs outside, or the sum is long (`in_memory`), `blocked_sums` has it in registers.
 
     Returns
     -------
@@ -445,7 +462,7 @@ def _tile_registers(nest: Nest, contraction: Contraction, tile: tuple[int, int, 
     lanes_outer, vector, lane = sch.split(nest.loops[contraction.lanes], [None, vectors, width])
     rows_outer, row = sch.split(order.rows, [None, tall])
     sch.reorder(*order.before, lanes_outer, *order.panels, rows_outer, *order.reduced, row, vector, lane)
-    if not order.far:
+    if not order.far and not order.in_memory:
         copy = sch.cache_write(nest.block, 0, "local")
         sch.reverse_compute_at(copy, rows_outer, preserve_unit_loops=True)
         copied_row, copied = sch.get_loops(copy)[-2:]
