@@ -44,7 +44,7 @@ def derived(
     cascade, rescalable_casts, move, meaning : see `tvm_cascade.derive`.
     search : what looks for numbers on which a law fails.
     """
-    constants, casts = NamedConstants(), tuple(rescalable_casts)
+    constants, casts = NamedConstants(meaning.get(LENGTH)), tuple(rescalable_casts)
     at = cascade.results[-1]
     try:
         started = plain(cascade)
@@ -210,13 +210,20 @@ class NamedConstants:
     Attributes
     ----------
     values : what each symbol stands for.
+
+    Parameters
+    ----------
+    length : N, where it is a number: as a factor within a logarithm it has a symbol, since log(13·p) of 13 shares p is
+        log(n·p) of the first n.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, length: sp.Expr | None) -> None:
+        self.length = length
         self.values: dict[sp.Symbol, sp.Expr] = {}
 
     def named(self, cascade: Cascade) -> Cascade:
         names: dict[sp.Expr, sp.Expr] = {}
+        cascade = Cascade([replace(r, element=self._counted(r.element)) for r in cascade.reductions], cascade.elements)
         for reduction in cascade.reductions:
             whole = reduction.element.has(sp.log, sp.sin, sp.cos)
             read = [reduction.element] if whole else list(_exponents(reduction.element))
@@ -249,6 +256,11 @@ class NamedConstants:
         """Symbols for logarithms of parameters: SymPy takes a fourth power of a sum of them apart for minutes."""
         fixed = (e for e in element.atoms(sp.log) if e.is_real and e.free_symbols and not e.free_symbols & varying)
         return {e: self._symbol(e, real=True) for e in sorted(fixed, key=str)}
+
+    def _counted(self, element: sp.Expr) -> sp.Expr:
+        logarithms = {e: e.args[0].as_coeff_Mul() for e in element.atoms(sp.log)} if self.length is not None else {}
+        of_all = {e: rest for e, (factor, rest) in logarithms.items() if factor == self.length != 1}
+        return element.xreplace({e: sp.log(self._symbol(self.length, positive=True) * p) for e, p in of_all.items()})
 
     def _symbol(self, value: sp.Expr, **facts: bool) -> sp.Symbol:
         """The symbol of a value, made on first use."""
