@@ -20,6 +20,7 @@ from corpus.programs.normalisation import Normed
 from corpus.programs.program import Precision
 from corpus.workload import Workload
 from tvm_cascade.devices.cards import H200
+from tvm_cascade.driver import lowering
 from tvm_cascade.driver.backend import Goal, Lowered
 from tvm_cascade.driver.gpu import beginning_early, gpu_options, lower_plan, setting_of
 from tvm_cascade.driver.lowering import designed
@@ -62,7 +63,10 @@ Build = Callable[[], tirx.PrimFunc]
 Lowering = Callable[[], Iterator[Lowered]]
 """Gives a program lowered in its plan, and then in other geometries."""
 
-GROUPS = ("tests", "records", *suites.KERNELS)
+CPU = Target({"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": 2})
+"""What the programs of the suite `cpu` are scheduled for, whatever this machine is."""
+
+GROUPS = ("tests", "records", "cpu", *suites.KERNELS)
 
 
 @cache
@@ -73,6 +77,8 @@ def programs(group: str) -> Mapping[str, Lowering]:
         return planned | {f"tests/{name}": partial(_configured, make) for name, make in _in_their_geometry()}
     if group == "records":
         return {f"records/{place} {params}": partial(_tuned, func) for place, (params, func) in enumerate(_recorded())}
+    if group == "cpu":
+        return {f"cpu/{entry.label}": partial(_scheduled, entry.workload) for entry in suites.entries(group)}
     return {
         f"{group}/{entry.label}": partial(_of_suite, entry.workload, 0 if place % EVERY else OTHERS)
         for place, entry in enumerate(suites.entries(group))
@@ -84,6 +90,12 @@ def programs(group: str) -> Mapping[str, Lowering]:
 
 def _of_suite(workload: Workload, others: int) -> Iterator[Lowered]:
     return _planned(workload.build, FuseOptions(**dict.fromkeys(workload.allowances, True)), others)
+
+
+def _scheduled(workload: Workload) -> Iterator[Lowered]:
+    goal = lowering.goal_of(CPU, FuseOptions(**dict.fromkeys(workload.allowances, True)))
+    _, found = lowering.lowered(lowering.fused({"main": workload.build()}, goal), goal, [])["main"]
+    yield found
 
 
 def _recorded() -> Iterator[tuple[str, tirx.PrimFunc]]:

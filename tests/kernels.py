@@ -1,9 +1,9 @@
 """The ledger of emitted kernels: of each program its kernels, in which geometry, at which estimate, and their text.
 
 `python -m tests.kernels [WORD ...]`, at the root, lowers every program whose name holds one of the words (all by
-default) for an H200, and tells what differs from `golden/kernels.tsv` and from the whole texts in `golden/kernels/`.
-It exits with 1 where anything does. `--write` records what is found. It needs neither a GPU nor nvcc, and takes five
-minutes of one core.
+default) for an H200, and those of the suite `cpu` for two cores with AVX-512. It tells what differs from
+`golden/kernels.tsv` and from the whole texts in `golden/kernels/`, and exits with 1 where anything does. `--write`
+records what is found. It needs neither a GPU nor nvcc, and takes five minutes of one core.
 
 A line of the ledger is a function that TVM generates code for; hashes are of all of its TIR and CUDA, names of
 temporaries included. A text is kept whole where it has a file: to keep another, make an empty one and record it.
@@ -32,6 +32,7 @@ from tvm.tirx.compilation_pipeline import get_tir_pipeline
 from tvm.tirx.transform import BindTarget
 
 from tvm_cascade.plan.plan import Plan
+from tvm_cascade.schedule.nest_schedule import CpuSchedule
 from tvm_cascade.tile.launch.pipeline import register_mixed_pipeline
 from tvm_cascade.tile.skeleton import Kernel
 
@@ -51,7 +52,8 @@ class Entry:
 
     Attributes
     ----------
-    family : the skeleton's name; "schedule" of an S-TIR schedule, which has no geometry and no estimate here.
+    family : the skeleton's name; "schedule" of an S-TIR schedule, which has no geometry and no estimate here, and "cpu"
+        of one for a CPU, whose text is LLVM's.
     geometry : its configuration.
     seconds : estimated, to four digits.
     tir, cuda : hashes of the TIR that TVM is given, and of the text that it makes.
@@ -86,8 +88,9 @@ def emitted(name: str) -> dict[str, Function]:
 
 
 def _function(chosen: object, func: tirx.PrimFunc) -> Function:
-    tir, cuda = func.script(), cuda_text(func)
-    told = ("schedule", "", "")
+    on_cpu = isinstance(chosen, CpuSchedule)
+    tir, cuda = func.script(), "" if on_cpu else cuda_text(func)
+    told = ("cpu" if on_cpu else "schedule", "", "")
     if isinstance(chosen, Kernel):
         told = (chosen.skeleton.name, geometry_of(chosen.config), f"{chosen.seconds:.3e}")
     return Entry(*told, _hash(tir), _hash(cuda)), tir, cuda

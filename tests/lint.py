@@ -11,6 +11,7 @@ import ast
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,8 @@ FOLDERS = {NAME: "python/tvm_cascade", "corpus": "corpus", "benchmarks": "benchm
 
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 60
+MAX_LONE_LINES = 300
+LONE_FILES = "tests/lone_files.json"  # reasons, each with the files of the package that stand alone by it
 MAX_FLOORS = 7  # of imports within the algebra: laws on laws are the sign of cases that no theory holds together
 
 # Each part with the parts that it may import besides itself. A part is a module or subpackage of tvm_cascade, or the
@@ -223,6 +226,7 @@ class Tree:
     modules: list[Module]
     sources: list[Source]
     pages: list[Source]
+    lone: dict[str, list[str]] | None
 
     @classmethod
     def of(cls, root: Path) -> Tree:
@@ -236,7 +240,8 @@ class Tree:
         others = [*sorted((root / "tests").rglob("*.py")), *root.glob("setup.py")]
         pages = [path for pattern in PAGES for path in sorted(root.glob(pattern))]
         sources, read = ([Source(path, str(path.relative_to(root))) for path in paths] for paths in (others, pages))
-        return cls(modules, [*modules, *sources], read)
+        lone = json.loads(path.read_text(encoding="utf-8")) if (path := root / LONE_FILES).exists() else None
+        return cls(modules, [*modules, *sources], read, lone)
 
     @cached_property
     def read(self) -> dict[str, set[str]]:
@@ -371,6 +376,21 @@ def files_are_short(tree: Tree) -> Iterator[Violation]:
             yield source.breaks(f"{lines} lines, of at most {MAX_FILE_LINES}")
 
 
+def files_of_one_reader_have_a_reason(tree: Tree) -> Iterator[Violation]:
+    """A short file that one other of the package imports is part of that, or `LONE_FILES` tells why it is not."""
+    if tree.lone is None:
+        return
+    told = {f"{NAME}.{name}" for names in tree.lone.values() for name in names}
+    own = {module.dotted: module for module in tree.modules if module.package == NAME}
+    readers = Counter(name for reader in own for name in tree.read[reader])
+    short = {name for name, module in own.items() if len(module.text.splitlines()) <= MAX_LONE_LINES}
+    lone = {name for name in short if readers[name] <= 1 and own[name].parts[-1] != "__init__"}
+    for name in sorted(lone - told):
+        yield own[name].breaks(f"one file imports it at most, and {LONE_FILES} has no reason why it is one")
+    for name in sorted(told - lone):
+        yield tree.modules[0].breaks(f"{name} needs no reason in {LONE_FILES}")
+
+
 def functions_fit_a_screen(tree: Tree) -> Iterator[Violation]:
     for source in tree.sources:
         for node in source.nodes:
@@ -475,6 +495,7 @@ RULES: tuple[Callable[[Tree], Iterator[Violation]], ...] = (
     what_is_emitted_is_not_refused,
     targets_are_handed_down,
     files_are_short,
+    files_of_one_reader_have_a_reason,
     functions_fit_a_screen,
     folders_say_what_they_are,
     modules_open_with_a_sentence,

@@ -185,6 +185,18 @@ def test_a_tower_of_laws_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert str(found).endswith("algebra/c.py:1: floor 3 of the algebra, of at most 2")
 
 
+def test_short_files_of_one_reader_need_a_reason(tmp_path: Path) -> None:
+    files = {f"{PACKAGE}/te/__init__.py": DOC, f"{PACKAGE}/te/a.py": DOC, f"{PACKAGE}/te/long.py": "\n" * 301}
+    files |= {f"{PACKAGE}/te/{name}.py": "from tvm_cascade.te.both import x" for name in ("b", "c")}
+    files[f"{PACKAGE}/te/both.py"] = DOC
+    reasons = {"ideas": ["errors", "te.b"], "parts": ["te.c", "te.both"]}
+    found = lint.violations(checkout(tmp_path, {**files, lint.LONE_FILES: json.dumps(reasons)}))
+    assert [str(one) for one in found] == [
+        f"{PACKAGE}/te/a.py:1: one file imports it at most, and {lint.LONE_FILES} has no reason why it is one",
+        f"{PACKAGE}/__init__.py:1: tvm_cascade.te.both needs no reason in {lint.LONE_FILES}",
+    ]
+
+
 def test_a_folder_without_modules_is_no_checkout(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="no modules"):
         lint.violations(tmp_path)
