@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from tvm import ir, s_tir, te, tirx
+from tvm.script import tirx as T
 
 import tvm_cascade
 from tvm_cascade.analysis.expression import call_name
@@ -96,3 +99,39 @@ def test_a_matrix_that_is_stored_transposed_is_asked_for_where_it_was_packed() -
     k = te.reduce_axis((0, 1024), name="k")
     c = te.compute((512, 512), lambda i, j: te.sum(a[k, i] * b[k, j], k), name="c")
     assert set(requests(lowered(te.create_prim_func([a, b, c])))) == {"a_global", "b_global", "c"}
+
+
+@T.prim_func(s_tir=True)
+def from_the_diagonal(a: T.Buffer((1024, 1024)), b: T.Buffer((1024, 64)), c: T.Buffer((1024, 64))) -> None:
+    for i, j in T.grid(1024, 64):
+        with T.sblock("start"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            c[vi, vj] = T.float32(0)
+    for i, j, k in T.grid(1024, 64, 1024):
+        with T.sblock("c"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            T.where(i <= k)
+            c[vi, vj] = c[vi, vj] + a[vi, vk] * b[vk, vj]
+
+
+@T.prim_func(s_tir=True)
+def up_to_the_diagonal(a: T.Buffer((1024, 1024)), b: T.Buffer((1024, 64)), c: T.Buffer((1024, 64))) -> None:
+    for i, j in T.grid(1024, 64):
+        with T.sblock("start"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            c[vi, vj] = T.float32(0)
+    for i, j, k in T.grid(1024, 64, 1024):
+        with T.sblock("c"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            T.where(k <= i)
+            c[vi, vj] = c[vi, vj] + a[vi, vk] * b[vk, vj]
+
+
+@pytest.mark.parametrize(("func", "kept"), [(from_the_diagonal, np.triu), (up_to_the_diagonal, np.tril)])
+def test_sums_whose_first_blocks_may_have_no_terms(func: tirx.PrimFunc, kept: Callable[..., Any]) -> None:
+    random = np.random.default_rng(0)
+    a, b = random.uniform(0, 1, (1024, 1024)).astype("float32"), random.uniform(0, 1, (1024, 64)).astype("float32")
+    found = np.full((1024, 64), np.nan, "float32")
+    tvm_cascade.compile(func)(a, b, found)
+    exact = kept(a).astype("float64") @ b
+    assert float(np.max(np.abs(found - exact)) / np.max(exact)) < 3e-6

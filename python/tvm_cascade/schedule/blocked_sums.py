@@ -10,7 +10,7 @@ some thousand cycles, and starting and adding a tile some ten. The first block n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import pairwise
@@ -32,7 +32,6 @@ from tvm_cascade.analysis.tir import (
     same,
     substitute,
     uses,
-    within,
 )
 from tvm_cascade.schedule.fetched_ahead import lines, panels_ahead
 
@@ -99,10 +98,21 @@ def _started_by(zeros: tirx.Stmt, nest: tirx.Stmt) -> str | None:
         return None
     name, place = start.block.name_hint, start.block.body
     goes_on = f"{name.removesuffix('_init')}_update"
-    sums = [found for loop in within(nest, tirx.For) if (found := _sum(loop)) is not None]
-    of_it = [one for one in sums if one.around.block.name_hint == goes_on and one.store.buffer.same_as(place.buffer)]
+    of_it = [one for one in _always(nest) if one.around.block.name_hint == goes_on]
     zero = isinstance(place.value, prim.FloatImm) and float(place.value) == 0
-    return goes_on if zero and of_it and _cut(of_it[-1]) is not None else None
+    started = zero and any(one.store.buffer.same_as(place.buffer) and _cut(one) is not None for one in of_it)
+    return goes_on if started else None
+
+
+def _always(nest: tirx.Stmt) -> Iterator[_Sum]:
+    """The sums that a nest runs whatever its loops are at, which run from zero to known ends."""
+    if isinstance(nest, tirx.SeqStmt):
+        for step in nest.seq:
+            yield from _always(step)
+    elif isinstance(nest, tirx.For) and (found := _sum(nest)) is not None:
+        yield found
+    elif isinstance(nest, tirx.For) and extent_of(nest.min) == 0 and isinstance(nest.extent, prim.IntImm):
+        yield from _always(nest.body)
 
 
 def _sum(loop: tirx.For) -> _Sum | None:
