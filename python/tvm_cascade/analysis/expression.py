@@ -376,10 +376,13 @@ class ElementReader:
     ----------
     atoms : the table that the atoms go to.
     result_of : the symbol of a load that reads an earlier result of the cascade; None for any other load.
+    powers : x·x beside a result is x² with an atom x, not an atom x·x: a sum may hold x in units of the result.
     """
 
-    def __init__(self, atoms: AtomTable, result_of: Callable[[ir.TensorLoad], sp.Symbol | None]) -> None:
-        self.atoms, self.result_of = atoms, result_of
+    def __init__(
+        self, atoms: AtomTable, result_of: Callable[[ir.TensorLoad], sp.Symbol | None], powers: bool = False
+    ) -> None:
+        self.atoms, self.result_of, self.powers = atoms, result_of, powers
         self._holding: list[ir.Expr] = []
 
     def __call__(self, expression: ir.Expr) -> sp.Expr:
@@ -461,9 +464,12 @@ class ElementReader:
         """
         terms, neutral = self._terms(expression, chain), int(chain is PRODUCTS)
         total, alone = sp.Integer(neutral), None
+        repeated = _repeated([term for term, inverse in terms if not inverse]) if neutral and self.powers else []
         for term, inverse in terms:
             if self.reads_result(term) or not uses(term, self.atoms.axis):
                 total = ARITHMETIC[chain[inverse]](total, self(term))
+            elif not inverse and any(same(term, other) for other in repeated):
+                total = total * self._atom(term)
             elif alone is None and not inverse:
                 alone = term
             else:
@@ -571,3 +577,9 @@ def with_decided(expression: ir.Expr, holds: Callable[[ir.Expr], bool | None]) -
         return node if parts is None or decided is None else parts[1 if decided else 2]
 
     return tvm_ffi.structural_map(expression, [(ir.Call, choose), (prim.Select, choose)])
+
+
+def _repeated(terms: list[ir.Expr]) -> list[ir.Expr]:
+    """The terms that are there more than once."""
+    counts = [sum(same(term, other) for other in terms) for term in terms]
+    return [term for term, count in zip(terms, counts, strict=True) if count > 1]

@@ -219,7 +219,8 @@ class Reductions:
             placed = [variant.over(dict(frame.variables[position])) for variant in variants[:position]]
             known = list(zip(placed, symbols, strict=False))
             try:
-                form = _form(ElementReader(atoms, partial(_result_symbol, known)), element)
+                powers = variant.stage.reducer is SUM
+                form = _form(ElementReader(atoms, partial(_result_symbol, known), powers), element)
             except NotExpressible as refused:
                 return Reason(refused.reason.code, f"{variant.stage.buffer.name}: {refused.reason.detail}")
             assert variant.stage.reducer is not None
