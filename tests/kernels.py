@@ -32,7 +32,6 @@ from tvm.tirx.compilation_pipeline import get_tir_pipeline
 from tvm.tirx.transform import BindTarget
 
 from tvm_cascade.plan.plan import Plan
-from tvm_cascade.schedule.nest_schedule import CpuSchedule
 from tvm_cascade.tile.launch.pipeline import register_mixed_pipeline
 from tvm_cascade.tile.skeleton import Kernel
 
@@ -83,12 +82,12 @@ def emitted(name: str) -> dict[str, Function]:
         several = [step.chosen for step in lowered.chosen.steps] if isinstance(lowered.chosen, Plan) else []
         funcs = lowered.steps.values() if several else (lowered.func,)
         for number, (chosen, func) in enumerate(zip(several or (lowered.chosen,), funcs, strict=True), 1):
-            found[name + f" #{number}" * bool(several) + f" ~{way}" * bool(way)] = _function(chosen, func)
+            key = name + f" #{number}" * bool(several) + f" ~{way}" * bool(way)
+            found[key] = _function(chosen, func, on_cpu=name.startswith("cpu/"))
     return found
 
 
-def _function(chosen: object, func: tirx.PrimFunc) -> Function:
-    on_cpu = isinstance(chosen, CpuSchedule)
+def _function(chosen: object, func: tirx.PrimFunc, on_cpu: bool) -> Function:
     tir, cuda = func.script(), "" if on_cpu else cuda_text(func)
     told = ("cpu" if on_cpu else "schedule", "", "")
     if isinstance(chosen, Kernel):

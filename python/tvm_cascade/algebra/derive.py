@@ -217,7 +217,7 @@ class NamedConstants:
         log(n·p) of the first n.
     """
 
-    def __init__(self, length: sp.Expr | None) -> None:
+    def __init__(self, length: sp.Expr | None = None) -> None:
         self.length = length
         self.values: dict[sp.Symbol, sp.Expr] = {}
 
