@@ -21,7 +21,7 @@ import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.statements import allocating, in_its_loops, loops_of
+from tvm_cascade.analysis.statements import allocating, in_its_loops, loops_of, sequence
 from tvm_cascade.analysis.tir import (
     REDUCTION,
     Extent,
@@ -29,6 +29,7 @@ from tvm_cascade.analysis.tir import (
     bound_by,
     dtype_of,
     extent_of,
+    is_zero,
     same,
     substitute,
     uses,
@@ -42,7 +43,6 @@ _TILED = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
 
 LEAST = 64
 """Terms of a block at least: shorter ones, where nothing longer divides the sum, are not worth their tiles."""
-
 
 STACK = 1024
 """Bytes that an array on the stack has less than: TVM keeps larger ones elsewhere."""
@@ -78,7 +78,7 @@ def blocked_sums(func: tirx.PrimFunc) -> tirx.PrimFunc:
         started.update(name for _, name in pairs if name)
         kept = [one for one in steps.seq if not any(name and one.same_as(zeros) for zeros, name in pairs)]
         if len(kept) > 1:
-            return steps if len(kept) == len(steps.seq) else tirx.SeqStmt(kept)
+            return steps if len(kept) == len(steps.seq) else sequence(kept)
         return blocked(kept[0]) if isinstance(kept[0], tirx.For) else kept[0]
 
     def blocked(loop: tirx.For) -> tirx.Stmt:
@@ -99,8 +99,9 @@ def _started_by(zeros: tirx.Stmt, nest: tirx.Stmt) -> str | None:
     name, place = start.block.name_hint, start.block.body
     goes_on = f"{name.removesuffix('_init')}_update"
     of_it = [one for one in _always(nest) if one.around.block.name_hint == goes_on]
-    zero = isinstance(place.value, prim.FloatImm) and float(place.value) == 0
-    started = zero and any(one.store.buffer.same_as(place.buffer) and _cut(one) is not None for one in of_it)
+    started = is_zero(place.value) and any(
+        one.store.buffer.same_as(place.buffer) and _cut(one) is not None for one in of_it
+    )
     return goes_on if started else None
 
 
@@ -111,7 +112,7 @@ def _always(nest: tirx.Stmt) -> Iterator[_Sum]:
             yield from _always(step)
     elif isinstance(nest, tirx.For) and (found := _sum(nest)) is not None:
         yield found
-    elif isinstance(nest, tirx.For) and extent_of(nest.min) == 0 and isinstance(nest.extent, prim.IntImm):
+    elif isinstance(nest, tirx.For) and is_zero(nest.min) and isinstance(nest.extent, prim.IntImm):
         yield from _always(nest.body)
 
 
@@ -174,14 +175,14 @@ def _in_blocks(found: _Sum, place: int, depth: Extent, made: list[tirx.Var], sta
     inside += [(loop.loop_var, loop.extent, loop.kind) for loop in found.reduced[place + 1 :]]
     terms = {var: substitute(value, split) for var, value in bound_by(found.around).items()}
 
-    def summed(lanes: list[tirx.Var], own: tirx.Var, here: Places) -> tirx.Stmt:
+    def summed(lanes: list[tirx.Var], own: tirx.Var, here: Bound) -> tirx.Stmt:
         update = tirx.BufferStore(own, tirx.BufferLoad(own, lanes) + store.value.b, lanes)
         values = [substitute(value, here) for value in terms.values()]
         inner_block = s_tir.SBlock(block.iter_vars, block.reads, block.writes, block.name_hint, update)
         return s_tir.SBlockRealize(values, substitute(found.around.predicate, here), inner_block)
 
     def stored(added: bool) -> list[tirx.Stmt]:
-        def store_one(lanes: list[tirx.Var], own: tirx.Var, here: Places) -> tirx.Stmt:
+        def store_one(lanes: list[tirx.Var], own: tirx.Var, here: Bound) -> tirx.Stmt:
             at = [substitute(index, here) for index in there]
             part = tirx.BufferLoad(own, lanes)
             value = tirx.BufferLoad(store.buffer, at) + part if added else part
@@ -197,7 +198,7 @@ def _in_blocks(found: _Sum, place: int, depth: Extent, made: list[tirx.Var], sta
     steps = [
         *lines(store.buffer, there, found.tile, written=True),
         *(part.tiled(lambda lanes, own, _: tirx.BufferStore(own, tirx.const(0, "float32"), lanes)) for part in parts),
-        _nested(inside, _together([*ahead, *(part.tiled(summed) for part in parts)])),
+        _nested(inside, sequence([*ahead, *(part.tiled(summed) for part in parts)])),
         *_either(first, stored(added=False), stored(added=True)),
     ]
     outside = [(loop.loop_var, loop.extent, serial) for loop in found.reduced[:place]]
@@ -216,11 +217,7 @@ def _is_first(block: s_tir.SBlock, terms: Mapping[tirx.Var, ir.Expr], inside: Se
 def _either(first: ir.Expr, one: list[tirx.Stmt], other: list[tirx.Stmt]) -> list[tirx.Stmt]:
     if isinstance(first, prim.IntImm):
         return one if int(first) else other
-    return [tirx.IfThenElse(first, _together(one), _together(other))]
-
-
-def _together(steps: Sequence[tirx.Stmt]) -> tirx.Stmt:
-    return steps[0] if len(steps) == 1 else tirx.SeqStmt(list(steps))
+    return [tirx.IfThenElse(first, sequence(one), sequence(other))]
 
 
 def _on_the_stack(tile: Sequence[tirx.For], buffer: tirx.Var) -> list[tuple[int, int]]:
@@ -234,7 +231,7 @@ def _on_the_stack(tile: Sequence[tirx.For], buffer: tirx.Var) -> list[tuple[int,
     return [(first, steps) for first in range(0, count, steps)]
 
 
-Places: TypeAlias = dict[tirx.Var, ir.Expr]
+Bound: TypeAlias = dict[tirx.Var, ir.Expr]
 """What loops of a tile are at a place of it."""
 
 
@@ -252,11 +249,11 @@ class _Part:
         name = f"{self.found.store.buffer.name}_part"
         return tirx.decl_buffer(extents, "float32", name=name, scope="local", layout=None)
 
-    def tiled(self, statement: Callable[[list[tirx.Var], tirx.Var, Places], tirx.Stmt]) -> tirx.Stmt:
+    def tiled(self, statement: Callable[[list[tirx.Var], tirx.Var, Bound], tirx.Stmt]) -> tirx.Stmt:
         """A statement at each place: of the variables of the place, the registers, and what loops of the tile are."""
         tile = self.found.tile
         own = [tirx.Var(loop.loop_var.name, dtype_of(loop.loop_var)) for loop in tile]
-        here: Places = dict(zip((loop.loop_var for loop in tile), own, strict=True))
+        here: Bound = dict(zip((loop.loop_var for loop in tile), own, strict=True))
         if self.first:
             here[tile[0].loop_var] = own[0] + self.first
         extents = [tirx.const(self.count, dtype_of(own[0])), *(loop.extent for loop in tile[1:])]
