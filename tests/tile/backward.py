@@ -17,8 +17,10 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.cuts import by_folds, cut, nests_of, parts_of
 from tvm_cascade.plan.plan import Plan
 from tvm_cascade.plan.search import find_plan
+from tvm_cascade.tile.launch.dependent import BY_ITSELF
 from tvm_cascade.tile.select import ranked_kernels
 from tvm_cascade.tile.skeleton import Kernel, Setting
+from tvm_cascade.tile.skeletons.stream.config import Tiles
 from tvm_cascade.transform.fuse_function import fuse_function
 
 from ..transform.running import numpy_dtype
@@ -38,9 +40,18 @@ def folds_of(plan: Plan) -> list[Kernel]:
 
 
 def assert_backward_right(
-    found: tvm_cascade.Gradient, values: dict[str, Array] | None = None, gpu: Gpu = H200, kernels: int = 2
+    found: tvm_cascade.Gradient,
+    values: dict[str, Array] | None = None,
+    gpu: Gpu = H200,
+    kernels: int = 2,
+    config: Tiles | None = None,
 ) -> None:
-    """All kernels of a gradient that fold products are as near to the oracle's results as tolerance.py asks."""
+    """All kernels of a gradient that fold products are as near to the oracle's results as tolerance.py asks.
+
+    Parameters
+    ----------
+    config : of all of them; each has its own where none is given.
+    """
     values, taken = values or values_of(found), 0
     dtype = next(str(param.ty.dtype) for param in found.backward.params if param.name == "d_q")
     length = values["q"].size // values["q"].shape[-1]
@@ -49,7 +60,10 @@ def assert_backward_right(
         exact, usual = evaluate(part, given), evaluate(part, given, rounding=True)
         for kernel in joint_kernels(part, gpu):
             taken += 1
-            for got, (result, expected) in zip(emulate(kernel.func, given), exact.items(), strict=True):
+            emitted = kernel.func
+            if config is not None:
+                emitted = kernel.skeleton.emit(kernel.program, config, "main", BY_ITSELF)
+            for got, (result, expected) in zip(emulate(emitted, given), exact.items(), strict=True):
                 told = check(got, expected, usual[result], length=length, dtype=dtype)
                 assert told.ok, f"{result}: {told.message}"
         values |= {result: np.asarray(value, _numpy(part, result)) for result, value in usual.items()}

@@ -17,6 +17,7 @@ from corpus.programs.chain import Chain, chain
 from corpus.programs.program import Precision
 from tvm_cascade.devices.cards import H200, RTX5090
 from tvm_cascade.tile.select import ranked_kernels
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from tvm_cascade.transform.fuse_function import fuse_function
 
 from ..analysis.programs import array, each, fold, number, program, total
@@ -86,6 +87,13 @@ EMULATED = {
 def test_gradients_of_attention(name: str, dtype: str) -> None:
     variant, sizes = EMULATED[name]
     assert_backward_right(gradient_of(variant, dtype, **sizes))
+
+
+@emulated
+def test_outputs_take_turns_in_the_memory_of_the_left_operands() -> None:
+    """The second is written where the first is copied from, once that copy has read it."""
+    config = StreamConfig(columns=64, stages=2, blocks=1, own_staging=False)
+    assert_backward_right(gradient_of("full", queries=128, keys=256), config=config)
 
 
 SIZES = {

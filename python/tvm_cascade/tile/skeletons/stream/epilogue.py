@@ -189,7 +189,7 @@ class Epilogue:
         right = self.staged.own_columns.first(product, self.staged.work)
         boxes = range(columns.start // copies.per_box, -(-columns.stop // copies.per_box))
         stores = BulkStores(self.threads, self.config.consumers, self.staged.index, self._is_storing())
-        if self.own_staging:  # the copies of the rows before may still read it
+        if self.own_staging or len(self.tiled) > 1:  # copies of the rows before, or of another output, may read it
             stores.reuse()
         for r in ROWS:
             self.finish.start_row(output, r, self._places(r))
