@@ -90,7 +90,9 @@ class GroupFold(Folded):
         ]  # fmt: skip
         if left is not None:
             self.left_feed, self.left = left, left.reading("left")
-        self.right, self.value = right.reading("right"), value.reading("value")
+        self.right = right.reading("right")
+        # Of tiles that scores and products read, one after the other, there is one position.
+        self.value = self.right if right.released == () and not self.overlaps else value.reading("value")
 
     def _allocate(self, left: Feed | None) -> None:
         if (self.optimistic or self.holds) and self.family.threads == WARP_GROUP:
@@ -141,7 +143,7 @@ class GroupFold(Folded):
         self._start_scores()
         self._prepare(tiles.end - 1)
         self.family.wait(0)
-        self._release(self.right_feed, self.right)
+        self._right_is_read()
         with self._where_rows():
             self._fold_rows(tiles.end - 1, first=True)
             self._pack(tiles.end - 1 if self.tiling.ragged else None)
@@ -187,7 +189,7 @@ class GroupFold(Folded):
             self._fold_optimistic(tile)
             self._pack(None)
             return
-        self._release(self.right_feed, self.right)
+        self._right_is_read()
         with self._where_rows():
             self._fold_mapped(tile, partial(self.rows.step, tile, first=False, guarded=False))
         self._finish_products()
@@ -226,7 +228,7 @@ class GroupFold(Folded):
                 self.family.wait(0)
                 self._fold_rows(tile, first=False)
                 self._shift_accumulators(tile)
-        self._release(self.right_feed, self.right)
+        self._right_is_read()
 
     def _fold_standing(self, tile: ir.Expr) -> None:
         """Folds a tile at the scales as they stand, and again while some move.
@@ -250,7 +252,7 @@ class GroupFold(Folded):
                 stays = tirx.Not(self.rows.move_scales(tile, beyond))
                 self._shift_accumulators(tile)
                 put(tries, 0, tirx.Select(self._unanimous(stays), T.int32(-1), tries[0]))
-        self._release(self.right_feed, self.right)
+        self._right_is_read()
 
     @property
     def _limits(self) -> tuple[Limit, ...]:
@@ -312,7 +314,7 @@ class GroupFold(Folded):
     def _multiply_at_once(self) -> None:
         """The products with a tile's weights, where they do not overlap the next tile."""
         if self.accumulators and not self.overlaps:
-            self.value_feed.wait(self.value)
+            self._wait_for_values()
             self._start_products()
             self.family.wait(0)
             self._release(self.value_feed, self.value)
@@ -334,6 +336,14 @@ class GroupFold(Folded):
         with self.family.leading(self.threads):
             feed.release(ring.stage)
         ring.advance()
+
+    def _right_is_read(self) -> None:
+        if self.right is not self.value:
+            self._release(self.right_feed, self.right)
+
+    def _wait_for_values(self) -> None:
+        if self.right is not self.value:
+            self.value_feed.wait(self.value)
 
     def _fold_rows(self, tile: ir.Expr, first: bool) -> None:
         self._map_and_mask(tile)
@@ -450,9 +460,9 @@ class Consumer(GroupFold, Staged):
             return
         with T.serial(count):
             self.right_feed.wait(self.right)
-            self._release(self.right_feed, self.right)
+            self._right_is_read()
             if self.accumulators:
-                self.value_feed.wait(self.value)
+                self._wait_for_values()
                 self._release(self.value_feed, self.value)
             self._take_turn()
             self._pass_turn()
