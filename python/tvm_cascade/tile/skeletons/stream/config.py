@@ -47,13 +47,19 @@ stages of the left operand, and whether stores have memory of their own (measure
 such memory, which are not listed, count as memory without the stages)."""
 
 _OVERHEAD_OF_TWO = 32
-"""The same of two scores, of whose products each position has about twice as many: with one stage of the left operands
-and with two, dK and dV of 4096 positions take 443 and 433 µs, causal 236 and 235 (measured)."""
+"""The same of two scores, of whose products each position has about twice as many (measured)."""
+
+_HIDING_OF_TWO = {2: 1.35, 3: 1.25}
+"""Time by the number of consumers of two scores, whose maps have no products of their own group beside them (measured,
+of rows of 64 to 128 elements, to 10 %)."""
 
 _STARVED = 1.5
 """Time where short rows have fewer than four stages: copies for the next rows then wait for these (measured)."""
 
 _OVERHEAD_REGISTERS = 32
+
+_MASK_REGISTERS = 12
+"""Of masks of two scores with products of their own each: with none for them, 88 to 192 bytes spill (seen)."""
 
 _REFERENCE_REGISTERS = 5
 """Of two rows: what weights are times, and how large they are."""
@@ -116,13 +122,14 @@ class Tiles:
     def registers(self, program: TileProgram) -> int:
         stream = program.stream
         widths, scores = sum(p.width for p in stream.products), len(stream.scores)
-        weights, of_rows = len({str(p.component.lift / p.symbol) for p in stream.products}), 0
+        weights, of_rows, of_masks = len({str(p.component.lift / p.symbol) for p in stream.products}), 0, 0
         if scores > 1:  # which hold the weights; of those relative to a reference, some again past branches
             of_rows = sum(isinstance(step, Reference) for step in stream.fold.steps)
-            branched = program.near_zero is not None or (weights > 1 and bool(program.element.masks))
-            weights = int(of_rows > 0 and branched)
+            masked = weights > 1 and bool(program.element.masks)
+            weights = int(of_rows > 0 and (program.near_zero is not None or masked))
+            of_masks = _MASK_REGISTERS if masked and not weights else 0
         loaded = self.family.through_registers * _LOADED_REGISTERS
-        own = scores * self.columns // 2 + weights * self.columns // 4
+        own = scores * self.columns // 2 + weights * self.columns // 4 + of_masks
         return own + widths // 2 + _OVERHEAD_REGISTERS + loaded + of_rows * _REFERENCE_REGISTERS
 
     def stage_bytes(self, stream: Stream) -> int:
@@ -253,7 +260,7 @@ class StreamConfig(Tiles):
 
 
 def ranked_configs(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
-    """The fitting configurations, from the most to the least preferred: by their estimated times, usual tiles first.
+    """The fitting configurations, from the most to the least preferred: by their times, of one score 128 columns first.
 
     Unfit where none does.
     """
@@ -265,7 +272,8 @@ def ranked_configs(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
     fitting = [c for c in _candidates(program, gpu) if c.fits(program, gpu)]
     if not fitting:
         raise Unfit("no tile of 64 positions or more fits into registers and shared memory")
-    unusual = {c: c.columns != _COLUMNS or _is_starved(c, stream) for c in fitting}
+    one = len(stream.scores) == 1
+    unusual = {c: (one and c.columns != _COLUMNS) or _is_starved(c, stream) for c in fitting}
     return sorted(fitting, key=lambda config: (unusual[config], seconds(config.counts(program, gpu), gpu)))
 
 
@@ -302,8 +310,8 @@ def position_flops(stream: Stream) -> float:
 
 
 def products_rate(stream: Stream) -> str:
-    """The name of the rate of products of several consumers: of narrow rows, exponentials take as long as products."""
-    return "tensor_narrow_rows" if _is_narrow(stream) else "tensor_long_rows"
+    """The name of the rate of products of several consumers: of one score of narrow rows, exponentials take as long."""
+    return "tensor_narrow_rows" if _is_narrow(stream) and len(stream.scores) == 1 else "tensor_long_rows"
 
 
 def _candidates(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
@@ -335,16 +343,17 @@ def _tile_cost(config: Tiles, stream: Stream) -> float:
     """Positions whose products take as long as a block's tile.
 
     Of two scores, one of few columns takes as long as its left rows are read from shared memory, at half the rate of
-    products; and maps have no products of their own group beside them, so that the fixed part is twice as long.
+    products; maps have no products of their own group beside them, so that the fixed part is twice as long, with each
+    product once more; and two products leave no registers for the addresses of left rows in one of two stages.
     """
+    two = len(stream.scores) > 1
+    parts = 2 * len(stream.products) + (len(stream.products) > 1) * (config.left_stages - 1) if two else 1
     scores = sum(score.depth * score.right.size for score in stream.scores)
     products = sum(p.width * p.value.size for p in stream.products)
-    least = config.columns
-    if len(stream.scores) > 1:
-        least = max(config.columns, GROUP_ROWS // 2 + config.columns // 2)
+    least = max(config.columns, GROUP_ROWS // 2 + config.columns // 2) if two else config.columns
     mean = (products * config.columns + scores * least) / (products + scores)
-    overhead = _TILE_OVERHEAD * len(stream.scores) / ((products + scores) / 2)
-    return config.consumers * (mean + overhead) * _HIDING[config.consumers]
+    overhead = _TILE_OVERHEAD * parts / ((products + scores) / 2)
+    return config.consumers * (mean + overhead) * (_HIDING_OF_TWO if two else _HIDING)[config.consumers]
 
 
 def _is_starved(config: StreamConfig, stream: Stream) -> bool:
