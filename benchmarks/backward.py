@@ -68,7 +68,11 @@ class Case:
 
 
 CASES = [
-    *(Case(16, length, 128, variant) for variant in ("full", "causal") for length in (1024, 2048, 4096, 8192, 16384)),
+    *(
+        Case(16, length, 128, variant)
+        for variant in ("full", "causal")
+        for length in (1024, 2048, 4096, 8192, 16384, 32768)
+    ),
     *(Case(16, 4096, width, variant) for variant in ("full", "causal") for width in (64, 96, 192, 256)),
     Case(64, 4096, 128, "causal", kv_heads=8),
     Case(16, 4096, 128, "causal_softcap"),
