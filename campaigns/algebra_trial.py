@@ -1,8 +1,7 @@
-"""A trial of the algebra: the derived fold against the cascade's definition, at high precision.
+"""A trial of the algebra: the derived fold against the cascade's definition, in balls.
 
-The step program is interpreted as by `obligations.check`, on other points, other lengths and other splits, with empty
-segments. What differs counts as wrong at digits that span every value on the way; until then it is evaluated again at
-more of them.
+The step program is interpreted as by `obligations.check`, in balls, on other points, other lengths and other splits,
+with empty segments. What differs is wrong; where balls do not tell, they are made smaller.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import random
 import time
 
-import mpmath
 import sympy as sp
 
 from campaigns.case import Case
@@ -18,17 +16,19 @@ from campaigns.numeric_fold import NumericFold
 from campaigns.trial import Record, first_line
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, POSITION, Cascade
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.obligations.definition import as_named, definition
+from tvm_cascade.obligations.definition import definition
 from tvm_cascade.obligations.derive import derive
-from tvm_cascade.steps.arithmetic import NO_VALUE, Digits, Number, Numbers
+from tvm_cascade.steps.arithmetic import NO_VALUE, Balls, Numbers
+from tvm_cascade.symbolic.balls import UndecidedError, same, workprec
 
-DIGITS = 50
-MOST_DIGITS = 20_000
-"""Values that span more than that are not compared, and others are drawn."""
-TOLERANCE = mpmath.mpf(10) ** -20
+BITS, MOST_BITS = 256, 1 << 16
+"""Of an evaluation: the first, and the last, from which on others are drawn."""
 LENGTHS = (1, 2, 3, 5, 8, 11)
 SPLITS = 2
 ATTEMPTS = 6
+
+Drawn = dict[sp.Symbol, float]
+"""Exact numbers."""
 
 
 def algebra_trial(case: Case) -> Record:
@@ -68,23 +68,23 @@ def evaluated(fold: Fold, seed: int) -> str:
     return ""
 
 
-def _settled_mismatch(fold: Fold, rows: list[Numbers], parameters: Numbers, splits: int) -> str:
-    """What differs with the same numbers at digits that span them all; empty where nothing does.
+def _settled_mismatch(fold: Fold, rows: list[Drawn], parameters: Drawn, splits: int) -> str:
+    """What differs; empty where nothing does.
 
     Raises
     ------
     _Undefined
-        Where that would be too many digits.
+        Where that would take too many bits.
     """
-    digits = DIGITS
-    while digits <= MOST_DIGITS:
-        arithmetic = Digits()
-        with mpmath.workdps(digits):
-            mismatch = _mismatch(fold, rows, parameters, arithmetic, splits)
-        needed = DIGITS + 2 * arithmetic.span  # twice: a product of two values has it twice
-        if not mismatch or needed <= digits:
-            return mismatch
-        digits = needed
+    bits = BITS
+    while bits <= MOST_BITS:
+        with workprec(bits):
+            balls = Balls()
+            known, *wide = ({s: balls.number(v) for s, v in row.items()} for row in (parameters, *rows))
+            try:
+                return _mismatch(fold, wide, known, balls, splits)
+            except UndecidedError:
+                bits *= 2
     raise _Undefined
 
 
@@ -92,47 +92,44 @@ class _Undefined(Exception):
     """The definition has no finite real value on the data."""
 
 
-def _mismatch(fold: Fold, rows: list[Numbers], parameters: Numbers, arithmetic: Digits, seed: int) -> str:
+def _mismatch(fold: Fold, rows: list[Numbers], parameters: Numbers, balls: Balls, seed: int) -> str:
     try:
-        expected = definition(fold.cascade, rows, arithmetic, parameters)
+        expected = definition(fold.cascade, rows, balls, parameters)
     except NO_VALUE as error:
         raise _Undefined from error
-    if not all(mpmath.isfinite(value) for value in expected.values()):
+    if not all(map(balls.finite, expected.values())):
         raise _Undefined
-    return _compared(fold, NumericFold(fold, len(rows), arithmetic, parameters), rows, expected, random.Random(seed))
+    return _compared(NumericFold(fold, len(rows), balls, parameters), rows, expected, random.Random(seed))
 
 
-def _compared(fold: Fold, numeric: NumericFold, rows: list[Numbers], expected: Numbers, source: random.Random) -> str:
-    scale = max([mpmath.mpf(1), *(abs(value) for value in expected.values())])
+def _compared(numeric: NumericFold, rows: list[Numbers], expected: Numbers, source: random.Random) -> str:
     for _ in range(SPLITS):
         try:
             found = numeric.scattered(rows, source)
-        except OverflowError as error:
-            raise _Undefined from error
         except NO_VALUE as error:
             return f"no value where the definition has one: {first_line(error)}"
-        found = as_named(fold, found, expected, rows, numeric.steps.arithmetic, numeric.steps.known)
         for result, value in expected.items():
-            if not abs(found[result] - value) <= TOLERANCE * scale:
-                return f"{result} = {mpmath.nstr(found[result], 12)}, expected {mpmath.nstr(value, 12)}"
+            if not same(found[result], value, expected.values()):
+                own, other = (number.str(12, radius=False) for number in (found[result], value))
+                return f"{result} = {own}, expected {other}"
     return ""
 
 
-def _drawn(cascade: Cascade, source: random.Random) -> tuple[list[Numbers], Numbers]:
+def _drawn(cascade: Cascade, source: random.Random) -> tuple[list[Drawn], Drawn]:
     """Random rows and parameters: generic numbers, or few that repeat, so that extrema tie and sums vanish."""
     repeats, length = source.random() < 0.25, source.choice(LENGTHS)
     rows = [{e: _number(e, source, repeats) for e in cascade.elements} for _ in range(length)]
     if POSITION in cascade.elements:
-        rows = [{**row, POSITION: mpmath.mpf(k)} for k, row in enumerate(rows)]
+        rows = [{**row, POSITION: float(k)} for k, row in enumerate(rows)]
     known = {LENGTH, COUNT, *cascade.elements, *cascade.results}
     free: set[sp.Symbol] = set().union(*(r.element.free_symbols for r in cascade.reductions)) - known
     return rows, {s: _number(s, source, repeats) for s in sorted(free, key=str)}
 
 
-def _number(symbol: sp.Symbol, source: random.Random, repeats: bool) -> Number:
+def _number(symbol: sp.Symbol, source: random.Random, repeats: bool) -> float:
     if symbol.is_nonnegative and not symbol.is_positive:
-        return mpmath.mpf(source.random() < 0.6)
+        return float(source.random() < 0.6)
     if repeats:
-        return mpmath.mpf(source.choice((0.5, 1, 2) if symbol.is_positive else (-1, 0, 1)))
+        return float(source.choice((0.5, 1, 2) if symbol.is_positive else (-1, 0, 1)))
     low = 100 if symbol.is_positive else -2000
-    return mpmath.mpf(source.randint(low, 2000)) / 1009
+    return source.randint(low, 2000) / 1024

@@ -89,7 +89,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 
 # What may be imported when a module loads. The peers of the benchmarks and the tuner's needs are imported in functions.
-THIRD_PARTY = {"tvm", "tvm_ffi", "numpy", "sympy", "mpmath", "ml_dtypes", "rich", "typing_extensions"}
+THIRD_PARTY = {"tvm", "tvm_ffi", "numpy", "sympy", "flint", "ml_dtypes", "rich", "typing_extensions"}
 # Packages that are for an optional dependency, which they load: the others import them in functions.
 FOR_AN_OPTION = {
     f"{NAME}.torch": {"torch"},
@@ -99,7 +99,7 @@ FOR_AN_OPTION = {
         for name in ("torch_models", "experts", "mixtures", "training", "backward", "scale", "flex", "context_parallel")
     },
 }
-ALGEBRA_THIRD_PARTY = {"sympy", "mpmath"}  # mpmath holds SymPy's numbers
+ALGEBRA_THIRD_PARTY = {"sympy", "flint"}  # flint encloses its numbers
 
 # Where skeletons of kernels are, and what a module imports that writes statements of kernels.
 SKELETONS = f"{NAME}.tile.skeletons"

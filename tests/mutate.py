@@ -80,7 +80,7 @@ MUTANTS = (
     Mutant(
         "a scale may be zero, in numbers",
         f"{PACKAGE}/steps/arithmetic.py",
-        "self.finite(value) and not (scale and value == 0)",
+        "self.finite(value) and not (scale and compared(value, 0) == 0)",
         "self.finite(value)",
         MOVES,
     ),

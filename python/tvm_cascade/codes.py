@@ -39,7 +39,7 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     ),
     "unverified": (
         Verdict.UNKNOWN,
-        "a fold was derived, but on all data that were tried its values go beyond the digits that it is checked with",
+        "a fold was derived, but on all data that were tried the balls of its check are too large to tell",
         "scale the elements, or the results that stand under exponentials",
     ),
     "work_limit": (

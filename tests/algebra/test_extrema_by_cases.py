@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 
-import mpmath
 import pytest
 import sympy as sp
 
@@ -18,7 +17,7 @@ from tvm_cascade.algebra.reducer import LOWEST, MAX, MIN, SUM, Selection
 from tvm_cascade.algebra.selection_law import selecting
 from tvm_cascade.algebra.verdict import Refusal, Verdict
 from tvm_cascade.obligations.derive import derive
-from tvm_cascade.steps.arithmetic import Digits
+from tvm_cascade.steps.arithmetic import Balls
 from tvm_cascade.symbolic.masks import is_truth
 
 from .cascades import (
@@ -173,9 +172,11 @@ def test_a_selection_folds_and_its_fold_is_its_definition(name: str) -> None:
 def test_where_all_keys_are_the_same_the_first_positions_are_selected() -> None:
     fold = derive(cascade((s, SUM, y), *selected(TWO, s * w * exp(x), 2)))
     assert isinstance(fold, Fold)
-    rows = [{x: mpmath.mpf(k), w: mpmath.mpf(3 - k), y: mpmath.mpf(k - 2), POSITION: mpmath.mpf(k)} for k in range(5)]
+    balls = Balls()
+    drawn = ({x: k, w: 3 - k, y: k - 2, POSITION: k} for k in range(5))
+    rows = [{symbol: balls.number(value) for symbol, value in row.items()} for row in drawn]
     for seed in range(4):
-        found = NumericFold(fold, len(rows), Digits(), {}).scattered(rows, random.Random(seed))
+        found = NumericFold(fold, len(rows), balls, {}).scattered(rows, random.Random(seed))
         assert [found[name] for name in TWO] == [0, 0, 0, 1]
 
 

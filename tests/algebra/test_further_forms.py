@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import mpmath
 import numpy as np
 import pytest
 import sympy as sp
@@ -18,7 +17,8 @@ from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
 from tvm_cascade.algebra.verdict import Refusal
 from tvm_cascade.obligations.definition import definition
 from tvm_cascade.obligations.derive import derive
-from tvm_cascade.steps.arithmetic import Digits
+from tvm_cascade.steps.arithmetic import Balls
+from tvm_cascade.symbolic.balls import workprec
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.masks import truth
 
@@ -102,9 +102,10 @@ def test_a_total_that_drifts_does_not_cancel_later() -> None:
 def test_two_quantities_that_meet_leave_no_singular_shift() -> None:
     fold = derive(cascade(MEAN_SUM, (o, SUM, (x - s) * (x - s / N))))
     assert isinstance(fold, Fold)
-    rows = [{x: mpmath.mpf(0)}] * 4
-    with mpmath.workdps(30):
-        numeric = NumericFold(fold, 4, Digits())
+    balls = Balls()
+    rows = [{x: balls.number(0)}] * 4
+    with workprec(128):
+        numeric = NumericFold(fold, 4, balls)
         assert numeric.scattered(rows, random.Random(0))[o] == 0
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -158,22 +159,23 @@ class Columns:
         return Columns({s: v[start:stop] if v.ndim else v for s, v in self.values.items()}, stop - start)
 
 
+@lru_cache(maxsize=512)
+def _of_arrays(expression: sp.Expr) -> Compiled:
+    plain, roundings = _with_roundings(sp.sympify(expression))
+    symbols = sorted(plain.free_symbols, key=str)
+    return symbols, as_function(symbols, plain, [roundings, "numpy"])
+
+
 class Arrays(Arithmetic):
     """NumPy's numbers of one dtype, roundings of programs included; positions are `Columns`."""
 
     def __init__(self, dtype: type[np.floating[Any]]) -> None:
-        super().__init__()
         self.dtype = dtype
         bounds = np.finfo(dtype)
         self.extremes = {LOWEST: bounds.min, HIGHEST: bounds.max}
 
-    def compiled(self, expression: sp.Expr) -> Compiled:
-        plain, roundings = _with_roundings(expression)
-        symbols = sorted(plain.free_symbols, key=str)
-        return symbols, as_function(symbols, plain, [roundings, "numpy"])
-
     def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, Any]) -> Any:
-        symbols, function = self.function(expression)
+        symbols, function = _of_arrays(expression)
         with np.errstate(all="ignore"):
             found = function(*(self.extremes[s] if s in self.extremes else at[s] for s in symbols))
             return np.asarray(found).astype(self.dtype)

@@ -23,7 +23,7 @@ class Reducer:
     sign, latex : how a reduction with it is written.
     combine : the operation ⊕ on two expressions.
     identity : its neutral element, exactly; a program uses the dtype's own lowest or highest value for ∓∞.
-    on_numbers : ⊕ on two numbers of any one arithmetic: Python's, or mpmath's.
+    on_numbers : ⊕ on two numbers of any one arithmetic, such as Python's.
     repeated : (a, n) ↦ a ⊕ … ⊕ a of n times a.
     numpy : ⊕ on arrays, a ufunc of NumPy; it may give truth values as bool.
     tir : ⊕ in TensorIR, a node of `tvm.ir.prim` or an operator; the first is what is emitted, all are recognised.

@@ -1,1 +1,1 @@
-"""Checked derivations: a fold against its cascade's definition, at as many digits as needed."""
+"""Checked derivations: a fold against its cascade's definition, in balls that enclose the numbers."""

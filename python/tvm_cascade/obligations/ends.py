@@ -140,7 +140,7 @@ def at_infinities(fold: Fold, meaning: Meaning) -> Ends:
     functions = {e: form for e, form in _in_data(cascade, meaning).items() if form.has(*cascade.elements)}
     rowwise = {s for form in (*made.values(), *functions.values()) for s in form.free_symbols}
     rowwise -= {*cascade.elements, *known}
-    known |= {s: np.float64(float(number_for(s, source, None, -REACH))) for s in sorted(rowwise, key=str)}
+    known |= {s: np.float64(number_for(s, source, None, -REACH)) for s in sorted(rowwise, key=str)}
     rows, names = _computed(rows, made, known), [name for name, _ in points]
     if functions:
         both = zip(rows, _computed(rows, functions, known), strict=True)
@@ -241,7 +241,7 @@ def _extremes(cascade: Cascade, special: Sequence[sp.Symbol]) -> dict[str, float
 
 def _row(cascade: Cascade, source: random.Random, truth: float | None) -> list[Numbers]:
     """Finite numbers for every element at every position."""
-    drawn = [{e: float(number_for(e, source, None, -REACH)) for e in cascade.elements} for _ in range(POSITIONS)]
+    drawn = [{e: number_for(e, source, None, -REACH) for e in cascade.elements} for _ in range(POSITIONS)]
     fixed = {e: truth for e in cascade.elements if is_truth(e) and truth is not None}
     return [{**row, **fixed, **({POSITION: float(k)} if POSITION in row else {})} for k, row in enumerate(drawn)]
 

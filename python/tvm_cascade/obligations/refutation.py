@@ -23,16 +23,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import mpmath
 import numpy as np
 import sympy as sp
+from flint import arb_mat
 from numpy.typing import NDArray
 
 from tvm_cascade.algebra.cascade import LENGTH, POSITION, Cascade, Reduction
 from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, PROD, SUM
 from tvm_cascade.algebra.verdict import Counterexample, Question, Values
 from tvm_cascade.obligations.definition import definition
-from tvm_cascade.steps.arithmetic import NO_VALUE, Digits, Float64
+from tvm_cascade.steps.arithmetic import NO_VALUE, Balls, Float64, of_float64
+from tvm_cascade.symbolic.balls import UndecidedError, workprec
 from tvm_cascade.symbolic.functions import Round, innermost
 from tvm_cascade.symbolic.masks import is_truth
 from tvm_cascade.symbolic.rounding import round_to
@@ -58,8 +59,8 @@ _REACHES = (0.2, 1.0, 0.5)
 _WHOLE = 12
 """How far whole numbers are drawn from zero."""
 
-_DIGITS, _SAME = (200, 400), mpmath.mpf(10) ** -6
-"""A determinant is not zero where it is the same at both numbers of digits, up to this share of it."""
+_BITS = 2048
+"""Of the balls of a determinant."""
 
 _CLEAR = 1e-9
 """Share by which the only extremum is beyond the next one."""
@@ -148,7 +149,7 @@ class _Numbers:
 
     def _at(self, function: sp.Expr, rows: Sequence[Point], results: Sequence[Point]) -> NDArray[np.float64]:
         """A plain function at each of the positions and results; NaN where it has no value."""
-        symbols, compiled = self.arithmetic.function(function)
+        symbols, compiled = of_float64(function)
         at = [np.array([[one[s]] for one in rows] if s in rows[0] else [[d[s] for d in results]]) for s in symbols]
         with np.errstate(all="ignore"):
             value = np.asarray(compiled(*np.broadcast_arrays(*at)), np.float64)  # NumPy joins conditions of one shape
@@ -272,18 +273,16 @@ def _pivots(matrix: NDArray[np.float64]) -> tuple[list[int], list[int]]:
 
 
 def _is_regular(function: sp.Expr, drawn: _Drawn, rows: Sequence[int], columns: Sequence[int]) -> bool:
-    """Whether the matrix of a function at some points certainly is invertible."""
-    found, digits = [], Digits()
+    """Whether the matrix of a function at some points is invertible: the ball of its determinant is without zero."""
     points = [[{**drawn.data[j][1], **drawn.rows[i]} for j in columns] for i in rows]
-    for at_digits in _DIGITS:
-        with mpmath.workdps(at_digits):
-            try:
-                exact = [[{s: mpmath.mpf(value) for s, value in at.items()} for at in line] for line in points]
-                found.append(mpmath.det(mpmath.matrix([[digits.value(function, at) for at in line] for line in exact])))
-            except NO_VALUE:
-                return False
-    first, second = found
-    return bool(second and mpmath.isfinite(second) and abs(first - second) <= _SAME * abs(second))
+    with workprec(_BITS):
+        balls = Balls()
+        exact = [[{s: balls.number(value) for s, value in at.items()} for at in line] for line in points]
+        try:
+            matrix = arb_mat([[balls.value(function, at) for at in line] for line in exact])
+        except (*NO_VALUE, UndecidedError):
+            return False
+        return bool(matrix.det().abs_lower() > 0)
 
 
 def _positions_decide(numbers: _Numbers) -> Counterexample | None:

@@ -1,4 +1,4 @@
-"""Arithmetics for step programs: mpmath at some digits, float64, or arrays of a NumPy dtype.
+"""Arithmetics for step programs: balls that enclose real numbers, float64, or arrays of a NumPy dtype.
 
 An arithmetic evaluates expressions, each compiled once; it says what ⊕ and ∘ are on its numbers; and it is a `Kind` of
 value for the moves of references.
@@ -9,17 +9,18 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache, reduce
+from functools import cmp_to_key, lru_cache, reduce
 from typing import Any
 
-import mpmath
 import numpy as np
 import sympy as sp
+from flint import arb
 
 from tvm_cascade.algebra.reducer import EXTREMES, HIGHEST, LOWEST, Reducer, Selection, TupleReducer, first, second
+from tvm_cascade.symbolic.balls import Computed, Enclosed, UndecidedError, compared, enclosed, extremum
 from tvm_cascade.symbolic.functions import GuardedProduct, LogRatio, PowerOfTwo, WholePower
 from tvm_cascade.symbolic.masks import Condition
-from tvm_cascade.symbolic.sampling import IN_RANGE, as_function
+from tvm_cascade.symbolic.sampling import as_function
 from tvm_cascade.symbolic.separate import strip_rounding
 
 Number = Any
@@ -32,13 +33,6 @@ NO_VALUE = (TypeError, ValueError, ArithmeticError)
 _KEPT = 512
 """Functions of an arithmetic, which checks of one fold, and of folds alike, ask for again: each takes some 20 KB."""
 
-_ENDLESS = mpmath.mpf(10) ** 10_000
-"""Totals above this are taken for infinite: an exponential of one would take for ever."""
-
-
-def _itself(value: Number) -> Number:
-    return value
-
 
 class Arithmetic(ABC):
     """Numbers of one kind.
@@ -49,22 +43,6 @@ class Arithmetic(ABC):
     """
 
     no_value: Number = math.nan
-
-    def __init__(self) -> None:
-        self._compiled: dict[sp.Basic, Compiled] = {}
-
-    def function(self, expression: sp.Expr) -> Compiled:
-        """The symbols that the expression reads, and its value as a function of theirs."""
-        found = self._compiled.get(expression)
-        if found is None:
-            plain = isinstance(expression, sp.Symbol) and expression not in EXTREMES
-            made = ([expression], _itself) if plain else self.compiled(sp.sympify(expression))
-            found = self._compiled[expression] = made
-        return found
-
-    @abstractmethod
-    def compiled(self, expression: sp.Expr) -> Compiled:
-        """An expression as a function."""
 
     @abstractmethod
     def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, Number]) -> Number:
@@ -95,10 +73,14 @@ class Arithmetic(ABC):
 
     def best(self, selection: Selection, tuples: Sequence[Sequence[Number]]) -> list[Number]:
         """The best tuples by key and then by index, one after the other, as one long tuple."""
-        sign, way = -1 if selection.largest else 1, 1 if selection.lower else -1
-        ranked = sorted((row[: selection.per_rank] for row in tuples), key=lambda row: (sign * row[0], way * row[1]))
-        best = [number for row in ranked[: selection.count] for number in row]
+        by_index = sorted(tuples, key=lambda row: self.rank(row[1]), reverse=not selection.lower)
+        ranked = sorted(by_index, key=lambda row: self.rank(row[0]), reverse=selection.largest)
+        best = [number for row in ranked[: selection.count] for number in row[: selection.per_rank]]
         return best + [self.value(absent, {}) for absent in selection.absent[len(best) :]]
+
+    def rank(self, number: Number) -> Any:
+        """What numbers are sorted by."""
+        return number
 
     def lifts(self, lift: sp.Expr, positions: Any, scope: Numbers) -> Iterable[Number]:
         """A lift at every position."""
@@ -113,7 +95,7 @@ class Arithmetic(ABC):
 
     def usable(self, value: Number, scale: bool) -> bool:
         """Whether a value is usable as a reference: finite, and for a scale with a reciprocal."""
-        return self.finite(value) and not (scale and value == 0)
+        return self.finite(value) and not (scale and compared(value, 0) == 0)
 
     def near(self, value: Number, other: Number, distance: int) -> bool:
         return bool(abs(value - other) <= distance)
@@ -130,78 +112,76 @@ class Arithmetic(ABC):
         return new - old
 
 
-def _with_extremes(expression: sp.Expr, modules: Any) -> Compiled:
-    """An expression as a function; the extremes are numbers, for SymPy takes every symbol to be below ∞ itself."""
-    symbols = sorted(expression.free_symbols - EXTREMES.keys(), key=str)
-    function = as_function([*symbols, *EXTREMES], expression, modules)
-    infinities = [mpmath.mpf(float(value)) if modules is IN_RANGE else float(value) for value in EXTREMES.values()]
-    return symbols, lambda *values: function(*values, *infinities)
+@lru_cache(maxsize=_KEPT)
+def _of_balls(expression: sp.Expr) -> tuple[list[sp.Symbol], Enclosed]:
+    bare = strip_rounding(sp.sympify(expression))
+    return sorted(bare.free_symbols, key=str), enclosed(bare)
 
 
 @lru_cache(maxsize=_KEPT)
-def _of_digits(expression: sp.Expr) -> Compiled:
-    return _with_extremes(strip_rounding(expression), IN_RANGE)
+def of_float64(expression: sp.Expr) -> Compiled:
+    """A function; the extremes are numbers, for SymPy takes every symbol to be below ∞ itself."""
+    bare = strip_rounding(sp.sympify(expression))
+    symbols = sorted(bare.free_symbols - EXTREMES.keys(), key=str)
+    function = as_function([*symbols, *EXTREMES], bare, "numpy")
+    return symbols, lambda *values: function(*values, *map(float, EXTREMES.values()))
 
 
-@lru_cache(maxsize=_KEPT)
-def _of_float64(expression: sp.Expr) -> Compiled:
-    return _with_extremes(strip_rounding(expression), "numpy")
+class Balls(Arithmetic):
+    """Balls that enclose real numbers, at the bits of the surrounding `workprec`, for as long as these stay.
 
-
-class Digits(Arithmetic):
-    """mpmath's numbers, at the digits of the surrounding `workdps`. Roundings of programs are left out.
-
-    Attributes
-    ----------
-    span : decimal orders between 1 and the value so far that is farthest from it.
+    Roundings of programs are left out. What balls do not decide is an UndecidedError; see `Computed` for what they do.
     """
 
-    no_value = mpmath.nan
+    no_value = arb.nan()
 
     def __init__(self) -> None:
-        super().__init__()
-        self.span = 0
-
-    def compiled(self, expression: sp.Expr) -> Compiled:
-        return _of_digits(expression)
+        self._computed, self._numbers = Computed(), dict[float, Number]()
 
     def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, Number]) -> Number:
-        """The value of an expression; an OverflowError where that would take too long."""
-        symbols, function = self.function(expression)
-        value = mpmath.mpf(function(*[at[s] for s in symbols]))
-        if value.man:  # finite, and not zero
-            self.span = max(self.span, abs(value.exp + value.bc) // 3)
+        """The value of an expression."""
+        symbols, function = _of_balls(expression)
+        known = {s: self.number(EXTREMES[s]) if s in EXTREMES else at[s] for s in symbols}
+        return self._real(function(known, self._computed))
+
+    @staticmethod
+    def _real(value: Number) -> Number:
+        if not isinstance(value, arb):
+            raise ValueError(f"{value} is not real")
+        if value.is_nan():
+            raise UndecidedError("any number")
         return value
 
     def number(self, value: Number) -> Number:
-        return mpmath.mpf(float(value) if value in (sp.oo, -sp.oo) else value)
+        """An exact number, one object for each."""
+        if isinstance(value, arb):
+            return value
+        exact = float(value)
+        return self._numbers.setdefault(exact, arb(exact))
 
     def finite(self, value: Number) -> bool:
         """Whether a number is neither NaN nor infinite."""
-        return bool(mpmath.isfinite(value))
+        if not value.is_finite() and value.mid().is_finite():
+            raise UndecidedError("any number")
+        return bool(value.is_finite())
 
-    def total(self, reducer: Reducer, values: Iterable[Number]) -> Number:
-        """⊕ of at least one value.
+    def combine(self, reducer: Reducer, left: Number, right: Number) -> Number:
+        ways = (extremum, reducer.on_numbers) if reducer.ordered or reducer.logical else (reducer.on_numbers,)
+        return self._real(self._computed(*ways, left, right))
 
-        Raises
-        ------
-        ValueError
-            Where it is so large that computing on would take for ever.
-        """
-        total = mpmath.mpf(super().total(reducer, values))
-        if mpmath.isfinite(total) and abs(total) > _ENDLESS:
-            raise ValueError(f"{reducer} is larger than can be computed with")
-        return total
+    def rank(self, number: Number) -> Any:
+        """What numbers are sorted by."""
+        return cmp_to_key(compared)(number)
+
+    def near(self, value: Number, other: Number, distance: int) -> bool:
+        return compared(abs(value - other), arb(distance)) <= 0
 
 
 class Float64(Arithmetic):
     """float64, NaN and infinities included. Roundings of programs are left out."""
 
-    def compiled(self, expression: sp.Expr) -> Compiled:
-        return _of_float64(expression)
-
     def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, Number]) -> Number:
-        symbols, function = self.function(expression)
+        symbols, function = of_float64(expression)
         with np.errstate(all="ignore"):
             return float(function(*(np.float64(at[s]) for s in symbols)))
 
@@ -279,7 +259,7 @@ _MODULES: list[Any] = [
 
 @lru_cache(maxsize=_KEPT)
 def _as_written(expression: sp.Expr, wide: bool) -> Compiled:
-    bare = _selecting(strip_rounding(expression))
+    bare = _selecting(strip_rounding(sp.sympify(expression)))
     if wide:
         bare = bare.replace(_is_long, lambda product: _PRODUCT(*product.args))
     for kind, name in _NAMES.items():
@@ -300,15 +280,11 @@ class Extended(Arithmetic):
     """
 
     def __init__(self, wide: bool = False, drops_nan: bool = False) -> None:
-        super().__init__()
         self.wide, self.drops_nan = wide, drops_nan
         self.extrema = {"maximum": np.fmax, "minimum": np.fmin} if drops_nan else {}
 
-    def compiled(self, expression: sp.Expr) -> Compiled:
-        return _as_written(expression, self.wide)
-
     def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, Number]) -> Number:
-        symbols, function = self.function(expression)
+        symbols, function = _as_written(expression, self.wide)
         with np.errstate(all="ignore"):
             values = (np.asarray(at[s] if s in at else _EXTREMES[s], np.float64) for s in symbols)
             return np.asarray(function(*np.broadcast_arrays(*values)), np.float64)  # it joins conditions of one shape

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import mpmath
 import sympy as sp
 from sympy.printing.precedence import precedence
 
@@ -96,7 +95,7 @@ class LogRatio(InRange):
 
     @staticmethod
     def _imp_(above: Any, below: Any) -> Any:
-        return mpmath.log(abs(above) / abs(below))  # for lambdify
+        return math.log(abs(above) / abs(below)) if above else -math.inf  # for lambdify
 
 
 class GuardedProduct(InRange):

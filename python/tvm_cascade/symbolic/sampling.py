@@ -10,10 +10,11 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import mpmath
 import sympy as sp
+from flint import arb
 from sympy.logic.boolalg import BooleanFunction
 
+from tvm_cascade.symbolic.balls import ZERO, Computed, UndecidedError, enclosed, same, workprec
 from tvm_cascade.symbolic.masks import is_truth
 
 SAMPLES = 12
@@ -21,50 +22,9 @@ CLEAR = 1e-6
 """Differences and signs below this share are left to algebra."""
 
 EXACT_SAMPLES = 4
-DIGITS = 60
-NOTHING = mpmath.mpf(10) ** -40
-"""What is below this share of its largest term, at DIGITS digits, is zero."""
-
-LARGEST_EXPONENT = 100_000
-"""exp of more is out of range: computing on with it would take for ever."""
-
-LARGEST_PHASE = mpmath.mpf(2) ** 20_000
-"""A wave of more is out of range: that takes π to as many digits."""
-
-
-def exponential(exponent: mpmath.mpf) -> mpmath.mpf:
-    """exp, within a range.
-
-    Raises
-    ------
-    OverflowError
-        Beyond it.
-    """
-    if mpmath.isfinite(exponent) and abs(exponent) > LARGEST_EXPONENT:
-        raise OverflowError(f"exp of {mpmath.nstr(exponent, 5)}")
-    return mpmath.exp(exponent)
-
-
-def _within(function: Callable[[mpmath.mpf], mpmath.mpf], largest: mpmath.mpf) -> Callable[[mpmath.mpf], mpmath.mpf]:
-    def bounded(argument: mpmath.mpf) -> mpmath.mpf:
-        if mpmath.isfinite(argument) and abs(argument) > largest:
-            raise OverflowError(f"a function of {mpmath.nstr(argument, 5)}")
-        return function(argument)
-
-    return bounded
-
-
-IN_RANGE = [
-    {
-        "exp": exponential,
-        "sinh": _within(mpmath.sinh, mpmath.mpf(LARGEST_EXPONENT)),
-        "cosh": _within(mpmath.cosh, mpmath.mpf(LARGEST_EXPONENT)),
-        "sin": _within(mpmath.sin, LARGEST_PHASE),
-        "cos": _within(mpmath.cos, LARGEST_PHASE),
-    },
-    "mpmath",
-]
-"""For `as_function`: mpmath's functions, an OverflowError where they would take for ever."""
+BITS = 256
+NOTHING = arb((1, -133))
+"""What is below this share of its largest term, 2⁻¹³³ or some 1e-40, is zero."""
 
 
 def as_function(symbols: Sequence[sp.Symbol], expression: Any, modules: Any) -> Callable[..., Any]:
@@ -145,25 +105,22 @@ def ever_positive(expression: sp.Expr) -> bool:
 
 
 def vanishes(expression: sp.Expr) -> bool:
-    """Whether a sum is zero at every random point where it has a value, to many digits; False where it has none."""
-    terms = sp.Add.make_args(expression)
+    """Whether a sum is zero at every random point where balls tell, to many digits; False where they never do."""
     symbols = sorted(expression.free_symbols, key=str)
     source, met = random.Random(11), False
     try:
-        evaluate = as_function(symbols, list(terms), IN_RANGE)
-    except (TypeError, ValueError, NotImplementedError, KeyError):  # the last of what is infinite
+        terms = [enclosed(term) for term in sp.Add.make_args(expression)]
+    except TypeError:
         return False
-    with mpmath.workdps(DIGITS):
+    with workprec(BITS):
         for _ in range(EXACT_SAMPLES):
+            at = {s: arb(_number(s, source)) for s in symbols}
             try:
-                values = evaluate(*(mpmath.mpf(_number(s, source)) for s in symbols))
-                total, largest = mpmath.fsum(values), max(map(abs, values))
-            except (ArithmeticError, ValueError, TypeError, NameError):
+                values = [term(at, Computed()) for term in terms]
+                if not same(sum(values, ZERO), ZERO, values, NOTHING, ZERO):
+                    return False
+            except (ArithmeticError, ValueError, TypeError, UndecidedError):
                 continue
-            if not mpmath.isfinite(total):
-                continue
-            if abs(total) > NOTHING * largest:
-                return False
             met = True
     return met
 
