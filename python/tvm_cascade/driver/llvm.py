@@ -16,6 +16,7 @@ from tvm_cascade.devices.device import Cpu
 from tvm_cascade.driver.arguments import of_any_address
 from tvm_cascade.driver.backend import Backend, Goal, Lowered, export_library, is_scheduled
 from tvm_cascade.errors import InputError
+from tvm_cascade.plan.iterations import iterations_of
 from tvm_cascade.schedule.blocked_sums import blocked_sums
 from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.schedule.inlining import inline_maps
@@ -107,6 +108,13 @@ def _under_schedule_of_fused(func: tirx.PrimFunc, cpu: Cpu, most_rows: int | Non
 
 
 def _under_schedule_of_unfused(func: tirx.PrimFunc, cpu: Cpu) -> tuple[tirx.PrimFunc, CpuSchedule]:
+    if (found := iterations_of(func, cpu)) is None:
+        return _nest_by_nest(func, cpu)
+    one, made = _nest_by_nest(found.one, dataclasses.replace(cpu, cores=1))
+    return found.around(one), dataclasses.replace(made, loops=(f"one loop over {found.count} iterations of all nests",))
+
+
+def _nest_by_nest(func: tirx.PrimFunc, cpu: Cpu) -> tuple[tirx.PrimFunc, CpuSchedule]:
     plain = inline_maps(windows_as_offsets(tuples_apart(func, cpu), cpu))
     plain = rows_in_lanes(with_runs_marked(plain), cpu)
     schedule = s_tir.Schedule(private_copy(whole_products(plain, cpu)))

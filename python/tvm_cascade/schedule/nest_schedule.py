@@ -241,7 +241,7 @@ class CpuSchedule:
 
     Attributes
     ----------
-    loops : how each fused one is cut, in order.
+    loops : how each fused one is cut, in order; or that which is around all nests.
     rules : of each nest of the program's own outside them, its block and what it became.
     """
 

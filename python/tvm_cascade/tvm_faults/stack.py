@@ -3,6 +3,8 @@
 TVM keeps a small buffer of scope "global" on the stack. One of scope "local", which is a GPU thread's registers, it
 asks the runtime's workspace for each time that it is needed: about 30 ns for each register tile, and for each row.
 
+Nests in one parallel loop get storage of each other's buffers, and a register tile that has a large one's is in memory.
+
 Where TVM's generator of LLVM code meets a let it asks for bounds of the variable, with all that it knows of those
 before it written out in its value. A chain of lets, each of which reads the one before it several times, as roundings
 to bfloat16 do, takes time exponential in its length; cells that are stored and loaded are not written out.
@@ -38,6 +40,11 @@ def cells_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return rebuilt(block, alloc_buffers=[cells.get(b, b) for b in block.alloc_buffers]) if local else block
 
     return func.with_body(tvm_ffi.structural_map(in_buffers(func.body, cells), (s_tir.SBlock, allocate)))
+
+
+def off_the_stack(buffer: tirx.Var) -> tirx.Var:
+    """A buffer in the runtime's workspace, of which none on the stack gets storage."""
+    return tirx.decl_buffer(buffer.ty.shape, dtype_of(buffer), name=buffer.name, scope="global.workspace", layout=None)
 
 
 def lets_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
