@@ -18,12 +18,12 @@ from tvm import ir, s_tir, tirx
 from tvm_cascade.analysis.program import Program, Stage, is_static
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.analysis.statements import completed, replaced, with_root
-from tvm_cascade.analysis.tir import as_index, in_buffers, loads_of, rebuilt, substitute, uses
+from tvm_cascade.analysis.tir import as_index, dtype_of, in_buffers, loads_of, rebuilt, substitute, uses
 from tvm_cascade.chunks.part import Rows, offset_of, over_a_part, rows_of
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.errors import SplitError
 from tvm_cascade.transform.nest_cost import find_product, size_of
-from tvm_cascade.tvm_faults.stack import off_the_stack
+from tvm_cascade.tvm_faults.stack import in_the_workspace
 
 _AXIS = "axis_{}"
 
@@ -54,20 +54,19 @@ class Iterations:
 
     def around(self, one: tirx.PrimFunc) -> tirx.PrimFunc:
         """The function, of that of an iteration under a schedule. Iterations run at once, and loops of one do not."""
-        turn, inside = (
-            tirx.Var("iteration", "int64"),
-            [math.prod(self.extents[k + 1 :]) for k in range(len(self.extents))],
-        )
-        position = [turn // size % extent for size, extent in zip(inside, self.extents, strict=True)]
+        turn, position, inside = tirx.Var("iteration", "int64"), list[ir.Expr](), self.count
+        for extent in self.extents:
+            inside //= extent
+            position.append(turn // inside % extent)
         names = {param.name: param for param in self.whole.params}
         names |= {offset_of(_AXIS.format(axis)): number for axis, number in enumerate(position)}
-        own = {buffer: off_the_stack(buffer) for buffer in one.body.block.alloc_buffers}
+        own = {buffer: in_the_workspace(buffer) for buffer in one.body.block.alloc_buffers}
         buffers = own | {param: names[param.name] for param in one.params if tirx.is_buffer_var(param)}
-        numbers = {param: names[param.name] for param in one.params if not tirx.is_buffer_var(param)}
+        numbers = {v: names[v.name].astype(dtype_of(v)) for v in one.params if not tirx.is_buffer_var(v)}
 
         def at(buffer: tirx.Var, indices: Sequence[ir.Expr]) -> list[ir.Expr]:
             along = {} if buffer in own else self.along.get(buffer.name, {})
-            return [position[along[d]] if d in along else index for d, index in enumerate(indices)]
+            return [position[along[d]].astype(dtype_of(e)) if d in along else e for d, e in enumerate(indices)]
 
         def in_turn(loop: tirx.For) -> tirx.For:
             return rebuilt(loop, kind=tirx.ForKind.SERIAL) if loop.kind == tirx.ForKind.PARALLEL else loop

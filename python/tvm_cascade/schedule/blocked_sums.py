@@ -35,6 +35,7 @@ from tvm_cascade.analysis.tir import (
     uses,
 )
 from tvm_cascade.schedule.fetched_ahead import lines, panels_ahead
+from tvm_cascade.tvm_faults.stack import STACK
 
 BLOCK = 384
 """Terms that are summed one after the other, at most."""
@@ -43,9 +44,6 @@ _TILED = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
 
 LEAST = 64
 """Terms of a block at least: shorter ones, where nothing longer divides the sum, are not worth their tiles."""
-
-STACK = 1024
-"""Bytes that an array on the stack has less than: TVM keeps larger ones elsewhere."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 TVM keeps a small buffer of scope "global" on the stack. One of scope "local", which is a GPU thread's registers, it
 asks the runtime's workspace for each time that it is needed: about 30 ns for each register tile, and for each row.
 
-Nests in one parallel loop get storage of each other's buffers, and a register tile that has a large one's is in memory.
+Nests in one parallel loop get storage of each other's buffers, but of the same scope: where a register tile has that of
+a larger one, it is in memory.
 
 Where TVM's generator of LLVM code meets a let it asks for bounds of the variable, with all that it knows of those
 before it written out in its value. A chain of lets, each of which reads the one before it several times, as roundings
@@ -12,6 +13,9 @@ to bfloat16 do, takes time exponential in its length; cells that are stored and 
 
 from __future__ import annotations
 
+import math
+
+import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
@@ -20,16 +24,22 @@ from tvm_cascade.analysis.expression import call_name
 from tvm_cascade.analysis.statements import allocating, serial
 from tvm_cascade.analysis.tir import dtype_of, in_buffers, rebuilt, substitute, within
 
+STACK = 1024
+"""Bytes that an array on the stack has less than: TVM keeps larger ones elsewhere."""
+
+_WORKSPACE = "global.workspace"
+
 _WRITTEN_OUT = 3
 """Lets in the values of lets that are compiled in 50 ms; each further one takes 16 times as long."""
 
 
 def cells_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with its local buffers on the stack, where they are small; the same object where there are none."""
+    buffers = [buffer for block in within(func.body, s_tir.SBlock) for buffer in block.alloc_buffers]
+    apart = any(buffer.scope() == _WORKSPACE for buffer in buffers)
     cells = {
-        buffer: tirx.decl_buffer(list(buffer.ty.shape), dtype_of(buffer), name=buffer.name, layout=None)
-        for block in within(func.body, s_tir.SBlock)
-        for buffer in block.alloc_buffers
+        buffer: _in(_WORKSPACE if apart and _bytes(buffer) >= STACK else "global", buffer)
+        for buffer in buffers
         if buffer.scope() == "local"
     }
     if not cells:
@@ -42,9 +52,17 @@ def cells_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return func.with_body(tvm_ffi.structural_map(in_buffers(func.body, cells), (s_tir.SBlock, allocate)))
 
 
-def off_the_stack(buffer: tirx.Var) -> tirx.Var:
-    """A buffer in the runtime's workspace, of which none on the stack gets storage."""
-    return tirx.decl_buffer(buffer.ty.shape, dtype_of(buffer), name=buffer.name, scope="global.workspace", layout=None)
+def in_the_workspace(buffer: tirx.Var) -> tirx.Var:
+    """A buffer with storage that is nobody's on the stack; one of a thread's registers as it is."""
+    return buffer if buffer.scope() == "local" else _in(_WORKSPACE, buffer)
+
+
+def _in(scope: str, buffer: tirx.Var) -> tirx.Var:
+    return tirx.decl_buffer(list(buffer.ty.shape), dtype_of(buffer), name=buffer.name, scope=scope, layout=None)
+
+
+def _bytes(buffer: tirx.Var) -> int:
+    return math.prod(map(int, buffer.ty.shape)) * tvm.DataType(dtype_of(buffer)).itemsize
 
 
 def lets_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
