@@ -11,7 +11,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch.nn import functional as F  # noqa: E402
+from tvm import te  # noqa: E402
 
+import tvm_cascade  # noqa: E402
 from tvm_cascade.errors import ModelError  # noqa: E402
 from tvm_cascade.torch import attention  # noqa: E402
 from tvm_cascade.torch.backend import FallbackWarning  # noqa: E402
@@ -103,6 +105,19 @@ def test_the_operator_keeps_the_rules_of_pytorch(name: str) -> None:
     q, k, v, *bias = given(name)
     options = (name == "causal", 0.5, name == "shared heads")
     torch.library.opcheck(torch.ops.tvm_cascade.attention.default, (q, k, v, bias[0] if bias else None, *options))
+
+
+def test_one_sequence_is_computed_as_several_are() -> None:
+    """The products of its gradient too are in register tiles."""
+
+    def lowered(batch: int) -> str:
+        q, k, v = (te.placeholder((batch, 8, 64, 64), "float32", name=name) for name in "qkv")
+        out = attention.attention_of({"scale": None, "is_causal": True, "enable_gqa": False}, [q, k, v]).result
+        backward = tvm_cascade.gradient(te.create_prim_func([q, k, v, out])).backward
+        told = str(tvm_cascade.explain(backward, target={"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": 2}))
+        return next(line for line in told.splitlines() if "lowered to" in line)
+
+    assert lowered(1) == lowered(2) and "products, d_products_sum, d_q, d_k, d_v: a product" in lowered(1)
 
 
 def test_results_lie_in_memory_as_queries_do() -> None:

@@ -189,17 +189,19 @@ def attention(
     """
     dtype, wide = str(q.dtype), accumulator(str(q.dtype))
     depth, length = q.shape[-1], k.shape[-2]
-    rows = [*_batch(q, k, v, groups), q.shape[-2]]
+    batch = _batch(q, k, v, groups)
+    rows, of_batch = [*batch, q.shape[-2]], [*batch, None, None]
 
     def shared(x: te.Tensor, index: tuple[Any, ...], *last: Any) -> Any:
         """The element of a key or a value for the rows of a batch index."""
         head = (index[-1] // groups,) if groups > 1 else index[-1:]
-        return broadcast(x, (*index[:-1], *head, *last)).astype(wide)
+        return broadcast(x, (*index[:-1], *head, *last), of_batch).astype(wide)
 
     inner = te.reduce_axis((0, depth), "d")
 
     def product(*i: Any) -> Any:
-        return te.sum(broadcast(q, (*i[:-1], inner)).astype(wide) * shared(k, i[:-2], i[-1], inner), axis=inner)
+        query = broadcast(q, (*i[:-1], inner), of_batch).astype(wide)
+        return te.sum(query * shared(k, i[:-2], i[-1], inner), axis=inner)
 
     products = te.compute((*rows, length), product, name="products")
     scores = te.compute(products.shape, lambda *i: score(products(*i), i), name="scores")

@@ -156,10 +156,17 @@ def accumulator(dtype: str) -> str:
     return "float32" if dtype in HALVES else dtype
 
 
-def broadcast(x: te.Tensor, index: tuple[Any, ...]) -> Any:
-    """The element of x that broadcasting puts at an index of the result."""
-    own = index[len(index) - len(x.shape) :]
-    return x(*(0 if is_one(extent) else position for extent, position in zip(x.shape, own, strict=True)))
+def broadcast(x: te.Tensor, index: tuple[Any, ...], shape: Sequence[Any] | None = None) -> Any:
+    """The element of x that broadcasting puts at an index of the result.
+
+    Parameters
+    ----------
+    shape : of the result, where it is told: x is read along the result's own axes of one position, so that a product
+        of such tensors is one for each position, however many there are.
+    """
+    rank, extents = len(x.shape), shape or [None] * len(index)
+    own = zip(x.shape, index[len(index) - rank :], extents[len(index) - rank :], strict=True)
+    return x(*(0 if is_one(extent) and not is_one(of) else position for extent, position, of in own))
 
 
 def is_one(extent: Any) -> bool:
