@@ -285,23 +285,24 @@ def test_a_product_of_what_is_kept_takes_the_factor_as_often_as_that_is() -> Non
 STATES: dict[str, tuple[list[Reduction], set[sp.Expr]]] = {
     "an exponential and what stands beside it": (
         [*LOG_SUM_EXP, Reduction(c, SUM, y), Reduction(d, SUM, w * (sp.exp(x - a) + y - c))],
-        {x, sp.exp(x), y, w * sp.exp(x), y * sp.Abs(w), sp.Abs(w), w * y, w},
+        {x, sp.exp(x), y, w * sp.exp(x), w * y, -w},
     ),
     "a result that all terms have as a factor": (
         [Reduction(a, SUM, x), Reduction(d, SUM, w * (a * x + a**2 * y))],
-        {x, w * x, w * y},
+        {x, x * sp.Abs(w), y * sp.Abs(w), sp.Abs(w), w * x, w * y, w},
     ),
 }
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_terms_are_summed_apart_and_common_factors_at_the_end(name: str) -> None:
-    """What bounds an exponential centres nothing beside it; a factor of the whole is in no component."""
+def test_terms_that_results_weigh_are_summed_apart_and_guarded(name: str) -> None:
+    """Of w·(exp(x − u) + y − v) and of u·w·x + u²·w·y, where what is summed apart may cancel at the end."""
     reductions, lifts = STATES[name]
     fold = derive(Cascade(reductions, [x, y, w]))
     assert isinstance(fold, Fold)
     at_zero = {component.lift.subs({r.symbol: 0 for r in fold.references}) for component in fold.components}
     assert at_zero == lifts
+    assert not certificate(fold).bounded
 
 
 @pytest.mark.parametrize("parameter", [1.0, 2.5])

@@ -108,10 +108,6 @@ class Derivation:
         whole = {power: sp.Dummy(positive=True) for power in signed.atoms(WholePower)}
         element = sp.expand_log(signed.xreplace(whole)).xreplace({v: k for k, v in whole.items()})
         element = ordered_by_results(element, self.done)
-        if reduction.reducer is SUM:
-            element = sp.Add(
-                *(sp.Mul(*map(self._with_common_results_apart, sp.Mul.make_args(t))) for t in sp.Add.make_args(element))
-            )
         extracted = self.extracted(element)
         return extracted, [invariant for invariant in self.invariants if invariant.symbol in extracted.free_symbols]
 
@@ -127,13 +123,6 @@ class Derivation:
         """The expression with invariants in place of the results so far."""
         ordered = [r.result for r in self.done if r.reducer.ordered]
         return self.invariants.extract(element, self.elements, self.results, ordered)
-
-    def _with_common_results_apart(self, total: sp.Expr) -> sp.Expr:
-        """u² + u·x as u·(u + x): what is deferred is no invariant of the sum."""
-        powers = [term.as_powers_dict() for term in sp.Add.make_args(total)]
-        least = {u: min(of_term.get(u, 0) for of_term in powers) for u in self.results}
-        common = sp.Mul(*(u**power for u, power in least.items() if power > 0))
-        return common * sp.Add(*(term / common for term in total.args)) if total.is_Add else total
 
     def _scaled_by_powers_of_two(self, value: sp.Expr) -> bool:
         """Whether earlier results enter as factors 2^k alone: those commute with the rounding of any float."""

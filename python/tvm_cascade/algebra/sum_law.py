@@ -20,7 +20,7 @@ from tvm_cascade.algebra.sections import reference_of
 from tvm_cascade.algebra.summand import Summand, deferred, near_its_invariants
 from tvm_cascade.symbolic.functions import GuardedProduct, Round
 from tvm_cascade.symbolic.masks import indicator, masks_in, masks_that_keep, under_its_masks
-from tvm_cascade.symbolic.separate import RANK_LIMIT, Step, separate, strip_rounding
+from tvm_cascade.symbolic.separate import RANK_LIMIT, Step, separate
 from tvm_cascade.symbolic.work import expanded
 
 
@@ -47,13 +47,9 @@ def _over_extrema(derivation: Derivation, element: sp.Expr) -> sp.Expr:
 
 
 def independent_terms(element: sp.Expr, derivation: Derivation) -> list[sp.Expr]:
-    """Terms that are summed separately; x − u is not split, since Σ x − N·u cancels, but exp(x − u) + w is.
-
-    Nor do w·exp(x − u) and w·(y − v), of w·(exp(x − u) + y − v).
-    """
+    """Terms that are summed separately; x − u is not split, since Σ x − N·u cancels, but exp(x − u) + w is."""
     elements, invariants = derivation.elements, list(derivation.invariants.values)
     terms = [under_its_masks(term, elements) for term in sp.Add.make_args(element)]
-    terms = [part for term in terms for part in _exponentials_apart(term, invariants)]
     plain = [t for t in terms if not t.has(*invariants)]
     reading = [t for t in terms if t not in plain and not t.has(*elements)]
     translated = [t for t in reading if t.is_polynomial(*invariants) and _is_linear(t, invariants)]
@@ -61,16 +57,6 @@ def independent_terms(element: sp.Expr, derivation: Derivation) -> list[sp.Expr]
     if plain and translated:
         return [sp.Add(*plain, *translated), *rest]
     return ([sp.Add(*plain)] if plain else []) + translated + rest
-
-
-def _exponentials_apart(term: sp.Expr, invariants: Sequence[sp.Symbol]) -> list[sp.Expr]:
-    """Splits w·(f·exp(x − u) + g) into two terms: what bounds the exponential is no reference for g."""
-    totals = [f for f in sp.Mul.make_args(term) if isinstance(f, sp.Add)]
-    for total in totals:
-        moving = [t for t in total.args if any(e.has(*invariants) for e in t.atoms(sp.exp))]
-        if moving and len(moving) < len(total.args):
-            return [term / total * part for part in (*moving, total - sp.Add(*moving))]
-    return [term]
 
 
 def _is_linear(term: sp.Expr, invariants: list[sp.Symbol]) -> bool:
@@ -155,19 +141,11 @@ def _at_references(derivation: Derivation, reduction: Reduction, summand: Summan
 def _where_kept(derivation: Derivation, summand: Summand, total: sp.Expr, reduction: Reduction) -> sp.Expr:
     """Σ keep·F(x, d) where no position is kept: 0, as unfused, rather than 0·H(d) with an H(d) that is not finite.
 
-    A sum of positive terms that F divides by, t = Σ keep·exp(x − m), tells that none is; else they are counted, where
-    H(d) may be infinite at finite d, or they are counted anyway.
+    They are counted where H(d) may be infinite at finite d, or where they are anyway.
     """
     kept = masks_that_keep(summand.function, derivation.elements)
     if not kept:
         return total
-    below = {p.base for p in summand.factor.atoms(sp.Pow) if p.exp.is_negative}
-    for earlier in derivation.done:
-        if earlier.result not in below or earlier.reducer is not SUM:
-            continue
-        masks = masks_that_keep(earlier.element, derivation.elements)
-        if masks and masks.items() <= kept.items() and strip_rounding(earlier.element.subs(masks)).is_positive:
-            return sp.Piecewise((0, sp.Eq(earlier.result, 0)), (total, True))
     count = derivation.known(SUM, indicator(kept)) or derivation.known(SUM, sp.expand(-indicator(kept)))
     if count is None:
         read = [summand.factor, *(invariant.value for invariant in summand.tracked)]
