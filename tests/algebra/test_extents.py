@@ -100,5 +100,3 @@ def test_only_poles_in_results_count() -> None:
 
 def test_a_positive_result_may_be_zero_on_a_part_of_the_row() -> None:
     assert pole(1 / p, [p]) is Pole.NONE
-    assert pole(1 / p, [p], partial=True) is Pole.AT_AN_END
-    assert pole(1 / (1 + p), [p], partial=True) is Pole.NONE

@@ -59,17 +59,8 @@ UNIT = Extent(0.0, 1.0)
 """Of exp(x − c) with c the largest x, and of a truth value."""
 
 
-def pole(value: sp.Expr, results: Iterable[sp.Symbol], partial: bool = False) -> Pole:
-    """The worst pole of a value at finite results, of the parts that read them.
-
-    Parameters
-    ----------
-    partial : of some positions, so that a result which is positive in the end may still be zero.
-    """
-    results = list(results)
-    if partial:
-        starts = {r: sp.Dummy(real=True, **({"nonnegative": True} if r.is_nonnegative else {})) for r in results}
-        value, results = value.xreplace(starts), list(starts.values())
+def pole(value: sp.Expr, results: Iterable[sp.Symbol]) -> Pole:
+    """The worst pole of a value at finite results, of the parts that read them."""
     return Extents(results=frozenset(results)).of(value).pole
 
 
