@@ -17,7 +17,7 @@ import sympy as sp
 from flint import arb
 
 from tvm_cascade.algebra.reducer import EXTREMES, HIGHEST, LOWEST, Reducer, Selection, TupleReducer, first, second
-from tvm_cascade.symbolic.balls import Computed, Enclosed, UndecidedError, compared, enclosed, extremum
+from tvm_cascade.symbolic.balls import Computed, Enclosed, UndecidedError, compared, enclosed
 from tvm_cascade.symbolic.functions import GuardedProduct, LogRatio, PowerOfTwo, WholePower
 from tvm_cascade.symbolic.masks import Condition
 from tvm_cascade.symbolic.sampling import as_function
@@ -127,6 +127,12 @@ def of_float64(expression: sp.Expr) -> Compiled:
     return symbols, lambda *values: function(*values, *map(float, EXTREMES.values()))
 
 
+@lru_cache(maxsize=_KEPT)
+def _joined(reducer: Reducer) -> sp.Expr:
+    """⊕ as an expression of two numbers."""
+    return sp.sympify(reducer.combine(first(0), second(0)))
+
+
 class Balls(Arithmetic):
     """Balls that enclose real numbers, at the bits of the surrounding `workprec`, for as long as these stay.
 
@@ -166,8 +172,7 @@ class Balls(Arithmetic):
         return bool(value.is_finite())
 
     def combine(self, reducer: Reducer, left: Number, right: Number) -> Number:
-        ways = (extremum, reducer.on_numbers) if reducer.ordered or reducer.logical else (reducer.on_numbers,)
-        return self._real(self._computed(*ways, left, right))
+        return self.value(_joined(reducer), {first(0): left, second(0): right})
 
     def rank(self, number: Number) -> Any:
         """What numbers are sorted by."""
